@@ -1,7 +1,7 @@
 """The Pulumi program of Eurekube: the stack's configuration becomes an operator, syncers and registrations.
 
-What can be configured stands in Pulumi.yaml, and what each stack chooses in stacks/. Settings that are
-missing or wrong end the program with one sentence.
+Pulumi.yaml declares the settings, and stacks/ has each stack's values. A missing or wrong setting ends the
+program with one sentence.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ if settings.kubeconfig is not None or settings.context is not None:
 
 
 def after(*resources: pulumi.Resource) -> pulumi.ResourceOptions:
-    """In this stack's cluster, made after ``resources`` and removed before them."""
+    """Return options for a resource in this stack's cluster, made after ``resources`` and removed before
+    them.
+    """
     return pulumi.ResourceOptions(
         providers=[cluster] if cluster is not None else None, depends_on=list(resources)
     )

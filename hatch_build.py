@@ -1,7 +1,7 @@
-"""Text of a package's page on an index: README.md, whose links lead nowhere there as they stand.
+"""README.md as the text of the package's page on an index, where its relative links do not work.
 
-With REPOSITORY_URL, such as https://github.com/<owner>/<name>, they lead to the release's files. Without it
-they are words, and pictures are left out.
+With REPOSITORY_URL, such as https://github.com/<owner>/<name>, the links lead to the release's files. Without
+it, links become plain words, and pictures are left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LINK = re.compile(r"(!?)\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
 def long_description(readme: str, repository: str, version: str) -> str:
-    """The README for a reader who has none of the repository's files."""
+    """Return the README for a reader who has none of the repository's files."""
 
     def link(found: re.Match[str]) -> str:
         mark, words, target = found.groups()
@@ -32,10 +32,10 @@ def long_description(readme: str, repository: str, version: str) -> str:
 
 
 class PackagePage(MetadataHookInterface):
-    """Gives the metadata a readme and, where it is known, the repository."""
+    """A build hook that adds the readme and, where it is known, the repository's URL to the metadata."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Called by hatchling, with what pyproject.toml says."""
+        """Add the readme and the URLs to the metadata from pyproject.toml; hatchling calls this method."""
         root = Path(self.root)
         repository = os.environ.get("REPOSITORY_URL", "").partition("/blob/")[0].rstrip("/")
         (version,) = re.findall(

@@ -1,7 +1,7 @@
-"""Eurekube joins Netflix Eureka and Kubernetes: the public names, and nothing else.
+"""Eurekube joins Netflix Eureka and Kubernetes: this module has the public names, and nothing else.
 
-They are loaded on first use, so that the operator never loads Pulumi, and Pulumi's plugin process no
-Kubernetes client, only because they share this package.
+The names are loaded on first use, so that the operator does not load Pulumi, nor Pulumi's plugin process a
+Kubernetes client.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used (PEP 562).
 
-    :raises ProgramError: it is a component, and the extra ``kubernetes`` is not installed.
+    :raises ProgramError: the name is a component's, and the extra ``kubernetes`` is not installed.
     """
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,3 +1,3 @@
-"""The version, apart from the public names, so that the operator may know it without them."""
+"""The version in a module of its own, so that the operator can read it without loading the public names."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""The native provider, as Pulumi's language host for Python starts it."""
+"""Entry point of the native provider, which Pulumi's language host for Python starts."""
 
 from eurekube_provider.provider.server import main
 

@@ -1,6 +1,7 @@
 """Pulumi's Automation API for stacks that carry registrations: preview, up, refresh and drift as functions.
 
-``python -m eurekube_provider.automation`` is the same as a process, for programs that must not load Pulumi.
+``python -m eurekube_provider.automation`` offers the same functions as a process, for programs that must not
+load Pulumi.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""``python -m eurekube_provider.automation``: runs :mod:`~eurekube_provider.automation.worker`."""
+"""Entry point ``python -m eurekube_provider.automation``: runs
+:mod:`~eurekube_provider.automation.worker`.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Pulumi's CLI as a process that can be cancelled and has a deadline.
 
-The SDK's own command cannot be stopped. This one is written down while it runs (see
-:mod:`~eurekube_provider.automation.locks`), and writes into files: where we are killed, it goes on to its end
-and releases the stack, instead of dying at its next line of output.
+The SDK's own command cannot be stopped. This command is recorded while it runs (see
+:mod:`~eurekube_provider.automation.locks`), and its output goes to files: if this process is killed, the
+command still runs to its end and releases the stack, instead of failing at its next line of output.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ from eurekube_provider.automation.locks import ProcessRecords
 from eurekube_provider.automation.processes import end_session
 
 CANCEL_SECONDS = 10.0
-"""How long a run may take to end in order; the same again to end at all, before it is killed."""
+"""Seconds that a cancelled run may take to end in order, and the same again until it is killed."""
 
 
 _WAITING = ("/bin/sh", "-c", 'read -r _ && exec "$@" </dev/null', "sh")
-"""Becomes the command behind it once it is asked to: by then it is written down, else it never begins."""
+"""A shell that runs the command once a line arrives on its input: the command is recorded by then, or
+never begins.
+"""
 
 
 class Cancellable(PulumiCommand):
-    """Runs the CLI, one command at a time.
+    """The Pulumi CLI, which runs one command at a time and can be cancelled.
 
-    :ivar cancelled: why it was asked to stop; empty as long as it was not.
+    :ivar cancelled: the reason of the cancellation; empty without one.
     """
 
     def __init__(self, records: ProcessRecords) -> None:
@@ -47,9 +49,9 @@ class Cancellable(PulumiCommand):
         self._process: subprocess.Popen[str] | None = None
 
     def cancel(self, why: str) -> None:
-        """Have the running command end in order, and start no more.
+        """End the running command in order, and refuse further ones.
 
-        Returns at once; a signal handler may call it.
+        The method returns at once; a signal handler may call it.
         """
         threading.Thread(target=self._cancel, args=(why,), daemon=True).start()
 
@@ -61,10 +63,10 @@ class Cancellable(PulumiCommand):
         on_output: Any = None,
         on_error: Any = None,
     ) -> CommandResult:
-        """Run one command of the CLI, as the SDK wants it.
+        """Run one command of the CLI, for the SDK.
 
-        :raises CommandError: it failed, or was cancelled.
-        :raises ConfigurationError: it cannot be written down; it was not begun.
+        :raises CommandError: the command failed, or was cancelled.
+        :raises ConfigurationError: the command could not be recorded, and was not begun.
         """
         environment = {**os.environ, **additional_env, "PULUMI_AUTOMATION_API": "true"}
         with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
@@ -98,8 +100,9 @@ class Cancellable(PulumiCommand):
         return result
 
     def _write_down(self, process: subprocess.Popen[str], started: datetime) -> Path:
-        """Write down what waits to be sent, and send it. With the input closed instead it ends by
-        itself."""
+        """Record the waiting command, then let it begin; a command that cannot be recorded ends without
+        having begun.
+        """
         try:
             record = self._records.add(process.pid, started)
         except OSError as error:

@@ -1,6 +1,6 @@
-"""The effect of a stack's run on discovery: which instances come, go and change, and what deserves a warning.
+"""The effect of a stack's run on discovery: added, removed and changed instances, and warnings.
 
-Values only; :mod:`~eurekube_provider.automation.summary` derives them from Pulumi's steps.
+The module has values only; :mod:`~eurekube_provider.automation.summary` derives them from Pulumi's steps.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 
 class ChangeKind(StrEnum):
-    """The changes of one instance, or of a syncer."""
+    """The kinds of changes of an instance, or of a syncer."""
 
     REGISTERS = "registers"
     LEAVES = "leaves"
     MOVES = "moves"
-    """It is registered under another id, or elsewhere, and the old one goes."""
+    """The instance is registered under another id or at other servers, and the old one is removed."""
     CHANGES = "changes"
 
 
@@ -32,11 +32,11 @@ class Concern(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryChange:
-    """One instance of an application, or one syncer.
+    """The change of one instance of an application, or of one syncer.
 
     :ivar name: the resource's name, or the key within its EurekaApplication; ``namespace/name`` of a syncer.
-    :ivar details: by property, what it was and what it becomes; empty texts for what is not set.
-    :ivar drain_seconds: how long it stays out of service before it goes.
+    :ivar details: old and new value by property; empty texts for values that are not set.
+    :ivar drain_seconds: the seconds out of service before the removal.
     """
 
     kind: ChangeKind
@@ -51,7 +51,7 @@ class DiscoveryChange:
 class ApplicationChange:
     """The changes of one application at one Eureka.
 
-    :ivar before, after: how many instances of this stack it has; None where that is not reported.
+    :ivar before, after: the number of this stack's instances; None where that is not reported.
     """
 
     application: str
@@ -67,7 +67,7 @@ class ApplicationChange:
 
 @dataclass(frozen=True, slots=True)
 class RefusedChange:
-    """A change that will not be made, and why."""
+    """A change that will not be made, and the reason."""
 
     name: str
     reason: str
@@ -86,8 +86,8 @@ class DiscoveryWarning:
 class Discovery:
     """The summary of one run.
 
-    :ivar other_changes: resources beside registrations and syncers, by what happens to them.
-    :ivar has_failed: the run ended with an error, so that the rest may lack something.
+    :ivar other_changes: the number of other resources by operation, without registrations and syncers. :ivar
+        has_failed: True if the run ended with an error, so that the summary may be incomplete.
     """
 
     project: str
@@ -100,5 +100,5 @@ class Discovery:
     has_failed: bool
 
     def to_json(self) -> dict[str, Any]:
-        """Return the summary as plain JSON values."""
+        """Return the summary as JSON values."""
         return asdict(self)

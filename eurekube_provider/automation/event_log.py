@@ -1,6 +1,6 @@
-"""Reads back what Pulumi wrote about a run: the document of ``preview --json``, or an event log.
+"""The reader of Pulumi's output about a run: the document of ``preview --json``, or an event log.
 
-``pulumi preview --json`` leaves out what stays as it is unless ``--show-sames`` is given. An event log
+``pulumi preview --json`` leaves out unchanged resources unless ``--show-sames`` is given. An event log
 (``--event-log``, or ``--json`` with PULUMI_ENABLE_STREAMING_JSON_PREVIEW) is one event of the engine a line.
 """
 
@@ -17,9 +17,9 @@ from eurekube_provider.core.errors import ConfigurationError
 
 
 def read_event_log(text: str) -> StepLog:
-    """Read a document or an event log.
+    """Return the steps in a preview's document or in an event log.
 
-    :raises ConfigurationError: it is neither.
+    :raises ConfigurationError: the text is neither.
     """
     log = StepLog()
     try:

@@ -1,12 +1,12 @@
-"""Locks of a stack: who holds it, and whether it was a run of ours that died.
+"""Locks of a stack: their holders, and the removal of locks that a dead run of ours left.
 
 Pulumi's own backends (a folder, S3 ...) lock a stack by a file that names process and host. A run that is
-killed leaves it behind, and every later run is refused. What we started is written down beside Pulumi's own
-files while it runs, so that a lock of ours can be determined from another's; another's is never broken.
+killed leaves the lock behind, and every later run is refused. Our processes are recorded beside Pulumi's own
+files while they run, so that our locks can be told from those of others, which are never removed.
 
-``pulumi cancel`` deletes every lock of a stack, also one that was taken a moment ago. So we never call it: a
-lock is a file whose name no other run will ever have, and only that very file is removed. Where the backend
-is no folder nothing is removed.
+``pulumi cancel`` deletes every lock of a stack, also one that was taken a moment ago. So we never call it:
+each lock is a file with a unique name, and only the file of the dead run is removed. Where the backend is no
+folder, no lock is removed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from eurekube_provider.automation.processes import began_at, birth_of, end_sessi
 from eurekube_provider.core.errors import ConfigurationError
 
 CLOCK_SECONDS = 2.0
-"""How exactly the system says when a process began."""
+"""Seconds by which the system's time of a process's start may be wrong."""
 
 _HOLDER = re.compile(
     r"(?:(?P<place>\S+): )?created by (?P<user>.+)@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<since>\S+)"
@@ -39,7 +39,7 @@ _HOLDER = re.compile(
 class Holder:
     """The process that a lock names as its holder.
 
-    :ivar place: the URL of the lock; empty where the backend does not say.
+    :ivar place: the URL of the lock; empty where the backend does not give it.
     """
 
     user: str
@@ -55,7 +55,7 @@ class Holder:
 
 
 def holders(message: str) -> tuple[Holder, ...]:
-    """Read the holders that Pulumi's refusal names; none where the backend does not say."""
+    """Return the lock holders that Pulumi's refusal names; none where the backend does not name them."""
     return tuple(
         Holder(
             found["user"],
@@ -69,9 +69,9 @@ def holders(message: str) -> tuple[Holder, ...]:
 
 
 def remove(holder: Holder) -> bool:
-    """Remove the very lock that ``holder`` was notified of, and no other.
+    """Remove the lock of ``holder``, and no other.
 
-    :returns: True if it is gone; False where it is no file here, or says by now that another holds it.
+    :returns: True if the lock was removed; False if it is no local file, or another process holds it by now.
     """
     parts = urlsplit(holder.place)
     path = Path(unquote(parts.path))
@@ -94,7 +94,7 @@ def remove(holder: Holder) -> bool:
 
 
 class Busy(Exception):
-    """Another run of ours works on the stack: its text is its worker's process id, where that is known."""
+    """Another run of ours works on the stack. The text is its worker's process id, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,8 @@ class ProcessRecord:
     """The record of a process that we started.
 
     :ivar started: seconds since the epoch, rounded down.
-    :ivar birth: a mark by which it differs from a later process of the same number; empty where the system
-        does not say.
+    :ivar birth: a mark that tells it from a later process with the same id; empty where the system gives
+        none.
     """
 
     host: str
@@ -112,13 +112,13 @@ class ProcessRecord:
     birth: str
 
     def is_of(self, holder: Holder) -> bool:
-        """Return whether this process wrote the lock."""
+        """Return whether this process wrote the lock of ``holder``."""
         return (self.host, self.pid) == (holder.host, holder.pid) and holder.since.timestamp() >= self.started
 
     def has_left(self, holder: Holder) -> bool:
-        """Return whether the lock of ``holder`` is one that this process left.
+        """Return whether this process is dead and has left the lock of ``holder``.
 
-        Not where the process that has its number today was there already: somebody else's, it may hold it.
+        A process that has the same id today and began before the lock may itself be the holder.
         """
         if not self.is_dead:
             return False
@@ -129,7 +129,7 @@ class ProcessRecord:
 
     @property
     def is_dead(self) -> bool:
-        """Return whether the holder certainly runs no more. Of another host nothing is certain."""
+        """True if the process certainly does not run any more; never for a process of another host."""
         if self.host != socket.gethostname():
             return False
         if not is_running(self.pid):
@@ -138,11 +138,11 @@ class ProcessRecord:
 
 
 class ProcessRecords:
-    """The records of the processes that we started for one stack, whatever names it.
+    """The records of the processes that we started for one stack.
 
-    :param folder: survives the process, and is writable: inside of Pulumi's home.
-    :param stack: the whole of what tells it from others.
-    :param former: that mark in records that an earlier version wrote.
+    :param folder: a writable folder that survives the process, inside of Pulumi's home.
+    :param stack: a text that identifies the stack among all others.
+    :param former: the text by which an earlier version identified it.
     """
 
     def __init__(self, folder: Path, stack: str, former: str = "") -> None:
@@ -153,9 +153,9 @@ class ProcessRecords:
     def claimed(self) -> Iterator[None]:
         """Claim the stack, so that no other run of ours on this machine works on it meanwhile.
 
-        The claim ends with the process, however that ends; what it has started may go on.
+        The claim ends with this process, even if it is killed; processes that it has started may go on.
 
-        :raises Busy: another one does.
+        :raises Busy: another run works on the stack.
         :raises ConfigurationError: the claim cannot be written.
         """
         path = self._folder / f"{self._key}.claim"
@@ -176,16 +176,17 @@ class ProcessRecords:
             os.close(file)
 
     def unwritable(self, error: OSError) -> ConfigurationError:
-        """Word the error that nothing can be written down."""
+        """Return the error that a run cannot be recorded."""
         return ConfigurationError(
             f"the run cannot be written down ({error.strerror}), so that nothing was begun: make"
             f" {self._folder} a folder that can be written to, or PULUMI_HOME another one"
         )
 
     def add(self, pid: int, started: datetime) -> Path:
-        """Write down a process; the file is to be removed when it has ended.
+        """Record a process in a file, which the caller removes when the process has ended.
 
-        It is named by when it began, too: the record of a dead process of the same number stays beside it.
+        The file's name has the start time, too: the record of a dead process with the same id stays beside
+        it.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         record = ProcessRecord(socket.gethostname(), pid, int(started.timestamp()), birth_of(pid))
@@ -197,7 +198,7 @@ class ProcessRecords:
         return path
 
     def all_ours_and_dead(self, found: tuple[Holder, ...]) -> bool:
-        """Return whether each of these locks was left by a run of ours that is certainly over."""
+        """Return whether each of these locks was left by a run of ours that is certainly dead."""
         records = self._read().values()
         suspects = [(holder, [record for record in records if record.is_of(holder)]) for holder in found]
         # One that runs may hold the lock, although a dead one had its number before.
@@ -206,13 +207,13 @@ class ProcessRecords:
         )
 
     def end_dead(self) -> None:
-        """End the providers that still work for runs that are over."""
+        """Kill the provider processes that dead runs have left."""
         for record in self._read().values():
             if record.is_dead:
                 end_session(record.pid)
 
     def forget_dead(self) -> None:
-        """Remove the records of runs that are over."""
+        """Remove the records of dead runs."""
         for path, record in self._read().items():
             if record.is_dead:
                 path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""A summary as Markdown for a pull request's comment: a table to be read at once, and details folded away.
+"""A summary as Markdown for a pull request's comment: a short table, and details folded away.
 
-Whatever comes from a program, or from Eureka, stands in code spans, so that it is never markup, a mention, a
-link, or the number of somebody's issue: forges look for all of them everywhere but there.
+Texts from a program or from Eureka are put in code spans, so that a forge never reads them as markup, a
+mention, a link, or an issue's number.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.wording import counted
 
 LARGEST = 60_000
-"""Characters. GitHub refuses a comment of more than 65,536."""
+"""The greatest number of characters of a comment. GitHub refuses a comment of more than 65,536."""
 
 LISTED = 25
-"""Changes that are reported one by one, for each application; of what happens to many alike, as many
-names."""
+"""The number of changes that are listed for each application, and of names where many change alike."""
 
 LONGEST = 300
-"""Characters of one text of somebody else's."""
+"""The greatest number of characters of one text from a program or from Eureka."""
 
 _NO_NAME = re.compile(r"[^\w./-]")
-"""Characters that are in no name of a project or stack."""
+"""Characters that no name of a project or stack has."""
 
 VERBS = {
     ChangeKind.REGISTERS: "register",
@@ -58,12 +57,12 @@ def marker(summary: Discovery) -> str:
 
 
 def comment(summary: Discovery) -> str:
-    """Write what an update would do to discovery, as a comment for a pull request."""
+    """Return the effect of an update on discovery, as a comment for a pull request."""
     return _fitted(summary, "Discovery", _headline(summary), found=False)
 
 
 def drift_report(summary: Discovery) -> str:
-    """Write what was changed without the stack."""
+    """Return a report of changes that were made without the stack."""
     count = sum(len(each.changes) for each in summary.applications) + len(summary.syncers)
     differences = counted(count, "difference", grouped=True)
     said = f"**{differences}** between the stack and what is there." if count else ""
@@ -71,7 +70,7 @@ def drift_report(summary: Discovery) -> str:
 
 
 def _no_drift(summary: Discovery) -> str:
-    """Write the report in which no registration and no syncer differs."""
+    """Return the headline of a report in which no registration and no syncer differs."""
     if summary.has_failed:
         return ""
     if _is_unsure(summary):
@@ -82,18 +81,18 @@ def _no_drift(summary: Discovery) -> str:
 
 
 def code(text: str) -> str:
-    """Make a code span that shows ``text``, whatever is in it."""
+    """Return a code span that shows ``text``, whatever characters it has."""
     return f"`{_one_line(text).replace('`', chr(39)).replace('|', '¦') or ' '}`"
 
 
 def _one_line(text: str) -> str:
-    """Cut a text to one line that is not too long."""
+    """Return a text as one line of limited length."""
     line = " ".join(printable(text).split())
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
 
 
 def _fitted(summary: Discovery, title: str, headline: str, *, found: bool) -> str:
-    """Put the comment together, with as many details as it takes."""
+    """Return the comment, with as many details as fit into it."""
     for listed in (LISTED, 5, 0):
         text = _beginning(_lines(summary, title, headline, listed, found=found))
         if len(text) <= LARGEST:
@@ -106,7 +105,7 @@ def _fitted(summary: Discovery, title: str, headline: str, *, found: bool) -> st
 
 
 def _beginning(lines: Iterable[str]) -> str:
-    """Join the lines; no more of them than show that they are too many."""
+    """Join lines, and stop once they are too long for a comment."""
     taken, length = [], 0
     for line in lines:
         taken.append(line)
@@ -155,7 +154,7 @@ def _headline(summary: Discovery) -> str:
 
 
 def _is_unsure(summary: Discovery) -> bool:
-    """Return whether more may happen than is reported; the warnings say what."""
+    """Return whether a warning says that more may change than the summary reports."""
     return any(each.concern is Concern.UNKNOWN for each in summary.warnings)
 
 

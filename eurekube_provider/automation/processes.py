@@ -1,7 +1,8 @@
-"""Processes of this machine: whether one runs, when it began, and how to end what it left behind.
+"""Processes of this machine: their existence, their start times, and the end of processes that a dead one
+left.
 
-Linux tells all of it under /proc. Elsewhere a process that exists counts as the one that was meant, and so
-keeps its lock.
+Linux gives all of this under /proc. On other systems any process with the same id counts as the recorded one,
+and so keeps its lock.
 """
 
 from __future__ import annotations
@@ -13,13 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 
 _STATE, _SESSION, _BIRTH = 0, 3, 19
-"""Where they stand in /proc/PID/stat, counted from behind the name; see proc(5)."""
+"""Indices of the fields in /proc/PID/stat, counted from behind the name; see proc(5)."""
 
 
 def is_running(pid: int) -> bool:
-    """Return whether there is such a process; one that ended, and that nobody has waited for, does not
-    count.
-    """
+    """Return whether a process exists; a process that has ended, but was not waited for, does not count."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -35,7 +34,9 @@ def birth_of(pid: int) -> str:
 
 
 def began_at(pid: int) -> float | None:
-    """Return when a process began in seconds since the epoch, to a second or two; None where nobody knows."""
+    """Return when a process began, in seconds since the epoch, to a second or two; None where that is not
+    known.
+    """
     try:
         booted = re.search(r"^btime (\d+)$", Path("/proc/stat").read_text(), re.MULTILINE)
         ticks = int(birth_of(pid))
@@ -45,9 +46,10 @@ def began_at(pid: int) -> float | None:
 
 
 def end_session(leader: int) -> None:
-    """Kill what a process that is gone has left in the session that it led; nothing while it exists.
+    """Kill the processes in the session of a leader that has ended; do nothing while the leader exists.
 
-    A killed CLI leaves its providers behind: one may be in the middle of a registration, and none ever ends.
+    A killed CLI leaves its provider processes behind: they never end, and may be in the middle of a
+    registration.
     """
     if is_running(leader):
         return
@@ -58,7 +60,7 @@ def end_session(leader: int) -> None:
 
 
 def _fields(pid: int) -> list[str]:
-    """The fields behind the name, which may hold spaces and brackets."""
+    """Return the fields of /proc/PID/stat behind the name, which may hold spaces and brackets."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

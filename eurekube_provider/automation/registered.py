@@ -1,7 +1,7 @@
 """The instances of a stack's registrations as Pulumi's states have them, ready to be compared.
 
-A ``EurekaApplication``'s instances have what they do not say themselves from their application. In a
-preview any property, also one that is a map, may be known in the update only, or be a secret.
+The instances of a ``EurekaApplication`` take properties that they do not set from their application. In a
+preview any property, also a map, may be unknown until the update, or a secret.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from eurekube_provider.registrations.properties import (
 
 SYNCER = "kubernetes:eurekube.io/v1alpha1:EurekaSyncer"
 OPERATORS = frozenset({"eurekube:index:EurekubeOperator", "eurekube:index:Operator"})
-"""The component of Python, and the one of the native provider for every language."""
+"""The types of the operator's component: in Python, and of the native provider."""
 
 NOT_KNOWN_YET = "(known in the update only)"
 
@@ -42,18 +42,18 @@ _BESIDE = frozenset(
     {*names_in(Scope.MANAGEMENT), *OUTPUTS, *MEMBER_OUTPUTS, ID_BASE, DEFAULT_ID, SECRET_ID, "instances"}
     | {"instance_id", ABSENT, ASKED_STATUS, HALF_DONE, LEAVING, STILL_ENFORCED}
 ) - {"renewer", "drain_seconds"}
-"""Properties that are no contents of an instance, or are looked at on their own."""
+"""Properties that are not compared as an instance's contents."""
 
 _ITS_OWN = ("host_name", "ip_address", "port", "instance_id")
 """The properties by which instances of one application differ."""
 
 _MARKS = (SEEN_INCARNATION, STILL_ENFORCED, LEAVING)
-"""The findings of a refresh beside properties and owners."""
+"""Properties in which a refresh notes its findings about marks in Eureka."""
 
 _NOBODY = "nobody that Eurekube knows"
 
 Place = tuple[str, str]
-"""Application and service URL."""
+"""Application and service URL of a registration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,12 @@ class Registered:
     """An instance as a state has it.
 
     :ivar key: its name in the program: the resource's name, or the key within its application.
-    :ivar contents: everything else that can differ, by names such as ``host_name`` and ``metadata.tier``.
+    :ivar contents: all other properties that can differ, by names such as ``host_name`` and
+        ``metadata.tier``.
     :ivar marks: the owner's marks in Eureka, by names such as ``owner`` and ``incarnation``.
-    :ivar incarnation: the state's; empty for what was only imported.
-    :ivar foreign_owner: the owner in Eureka where that is somebody else; else empty.
-    :ivar is_reported: True if anything is known of it but its key and what is its application's.
+    :ivar incarnation: the incarnation in the state; empty for an instance that was only imported.
+    :ivar foreign_owner: the owner in Eureka if that is somebody else; else empty.
+    :ivar is_reported: True if more is known than its key and its application's properties.
     """
 
     application: str
@@ -84,27 +85,29 @@ class Registered:
 
     @property
     def place(self) -> Place:
-        """The application and the service URL under which it is registered."""
+        """The application and the service URL under which the instance is registered."""
         return self.application, self.service_url
 
     def is_elsewhere_than(self, other: Registered) -> bool:
-        """Return whether both are registered at URLs of which they share none."""
+        """Return whether the service URLs of two instances have none in common."""
         return set(self.service_url.split(",")).isdisjoint(other.service_url.split(","))
 
     @property
     def called(self) -> Called:
-        """Where it stands, and where callers find it, as far as that is known."""
+        """The instance's id and the addresses at which callers find it, as far as they are known."""
         addresses = (self.contents.get("ip_address", ""), self.contents.get("host_name", ""))
         return Called(self.application, self.instance_id, self.contents.get("port", ""), addresses)
 
     def came_back(self, found: Registered) -> bool:
-        """Return whether ``found`` of a refresh is our own application, as an update decides it."""
+        """Return whether ``found``, from a refresh, is our own application again, by the same rule as an
+        update.
+        """
         was_ours = found.foreign_owner == _NOBODY and bool(found.incarnation)
         return came_back(self.called, found.called, self.renewer, was_ours=was_ours)
 
     @property
     def address(self) -> str:
-        """Where callers find the instance."""
+        """The address at which callers find the instance."""
         host, port = self.contents.get("host_name", ""), self.contents.get("port", "")
         secure = self.contents.get("secure_port", "")
         is_secure = self.contents.get("secure_port_enabled") == "true"
@@ -116,14 +119,14 @@ class Registered:
 
 
 def is_known(properties: Mapping[str, Any]) -> bool:
-    """Return whether a state tells which instances there are."""
+    """Return whether a state lists all instances of a resource."""
     return unknown_keys(properties).keys().isdisjoint(("application", "instances"))
 
 
 def unknown_keys(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the maps, and perhaps the application, of which a preview does not tell the contents.
+    """Return the maps, and perhaps the application, whose contents a preview does not tell.
 
-    :returns: by dotted names such as ``instances.a.metadata``, what stands there instead.
+    :returns: the values in their place, by dotted names such as ``instances.a.metadata``.
     """
     instances = properties.get("instances")
     maps = {"instances": instances, "metadata": properties.get("metadata")}
@@ -140,7 +143,7 @@ def place_of(properties: Mapping[str, Any]) -> Place:
 
 
 def registered(kind: str, name: str, properties: Mapping[str, Any]) -> Iterator[Registered]:
-    """Read the instances of one resource."""
+    """Yield the instances of one resource."""
     if kind == INSTANCE_TYPE:
         full = completed(properties)
         found = {mark: full.get(mark) for mark in _MARKS}
@@ -162,7 +165,7 @@ def registered(kind: str, name: str, properties: Mapping[str, Any]) -> Iterator[
 
 
 def as_text(value: Any) -> str:
-    """A property's value as a person writes it; empty for one that is not set."""
+    """Return a property's value as a person writes it; empty for a value that is not set."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -173,12 +176,12 @@ def as_text(value: Any) -> str:
 
 
 def as_map(value: Any) -> Mapping[str, Any]:
-    """A property's map; empty where it is none, or not reported."""
+    """Return a property's map; empty for any other value, or one that is not reported."""
     return value if isinstance(value, Mapping) else {}
 
 
 def flattened(properties: Mapping[str, Any], before: str = "") -> dict[str, str]:
-    """Nested properties by their dotted names."""
+    """Return nested properties by their dotted names."""
     flat: dict[str, str] = {}
     for name, value in properties.items():
         if isinstance(value, Mapping):
@@ -189,7 +192,7 @@ def flattened(properties: Mapping[str, Any], before: str = "") -> dict[str, str]
 
 
 def _urls(properties: Mapping[str, Any]) -> str:
-    """The service URLs in an order of their own: in which they are asked differs from place to place."""
+    """Return the service URLs, sorted: states may list the same URLs in another order."""
     return ",".join(sorted(as_text(properties.get("service_url")).split(",")))
 
 
@@ -235,7 +238,7 @@ def _one(
 
 
 def _merged(above: Any, own: Any) -> Any:
-    """Metadata key by key; where one of the two is not reported, the whole is not."""
+    """Return metadata merged key by key; if one of the two maps is not reported, return that value."""
     for metadata in (above, own):
         if metadata and not isinstance(metadata, Mapping):
             return metadata

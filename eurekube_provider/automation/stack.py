@@ -1,7 +1,7 @@
 """Preview, up, refresh and drift of a stack, through Pulumi's Automation API.
 
-A run that fails, or that another run keeps out, is an outcome and no exception. Credentials, the backend and
-the passphrase come from the environment, as for the CLI.
+A failed run, or one that another run's lock keeps out, is an outcome and no exception. Credentials, the
+backend and the passphrase come from the environment, as for the CLI.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _NOISE = ("update failed", "preview failed", "refresh failed", "resource registr
 class StackTarget:
     """One stack of a project.
 
-    :ivar stack: its name, or ``organization/project/stack``.
-    :ivar work_dir: where its Pulumi.yaml lies.
-    :ivar timeout_seconds: after which a run is cancelled, default 600.
+    :ivar stack: the stack's name, or ``organization/project/stack``.
+    :ivar work_dir: the directory of its Pulumi.yaml.
+    :ivar timeout_seconds: the seconds after which a run is cancelled, default 600.
     """
 
     stack: str
@@ -47,10 +47,10 @@ class StackTarget:
 
 
 class StackRunner:
-    """Runs one operation on one stack, which can be cancelled meanwhile.
+    """A runner of one operation on one stack, which can be cancelled.
 
-    :ivar log: everything that the engine reported.
-    :raises ConfigurationError: there is no project, or no CLI that can be used.
+    :ivar log: the steps and errors that the engine reported.
+    :raises ConfigurationError: there is no project, or no usable Pulumi CLI.
     """
 
     def __init__(self, target: StackTarget) -> None:
@@ -72,13 +72,14 @@ class StackRunner:
             raise ConfigurationError(f"the Pulumi CLI on PATH cannot be used: {error}") from None
 
     def cancel(self, why: str) -> None:
-        """End the run in order: what is under way is finished, the stack released. Returns at once."""
+        """End the run in order: steps under way are finished, and the stack is released. Return at once."""
         self._command.cancel(why)
 
     def run(self, action: StackOperation) -> StackRun:
-        """Run an operation. A lock that a dead run of ours left is released first.
+        """Run an operation.
 
-        What changes the stack, or its state, is done while no other run of ours does so.
+        A lock that a dead run of ours left is removed first. Only one run of ours at a time changes a stack
+        or its state.
         """
         began = time.monotonic()
         limit = f"it took longer than {self.target.timeout_seconds:g} s and was cancelled"
@@ -109,7 +110,9 @@ class StackRunner:
         return StackRun(action, self.target.stack, outcome, log.changes, seconds, message, changing)
 
     def _once(self, action: StackOperation, log: StepLog) -> str:
-        """Run; where a dead run of ours stands in the way, release its lock first, and say so."""
+        """Run an operation; if a dead run of ours locks the stack, remove its lock first, and return a
+        sentence on that.
+        """
         # What says that all is as it should be has read it.
         variables = {MUST_READ_VARIABLE: "true"} if action in _READING else {}
         stack = Stack.select(self.target.stack, _Workspace(self.target.work_dir, self._command, variables))
@@ -142,32 +145,34 @@ class StackRunner:
 
 
 class _Workspace(LocalWorkspace):
-    """The project's folder. Every command names its stack, so that nobody's selected stack changes."""
+    """The project's folder as a workspace. Every command names its stack, so that the selected stack stays
+    as it is.
+    """
 
     def __init__(self, work_dir: Path, command: Cancellable, variables: Mapping[str, str]) -> None:
         super().__init__(work_dir=str(work_dir), pulumi_command=command, env_vars=variables)
 
     def select_stack(self, stack_name: str) -> None:
-        """Do nothing: the first command says so where the stack is not there."""
+        """Do nothing: the first command fails anyway if the stack does not exist."""
 
 
 def preview(target: StackTarget) -> StackRun:
-    """Preview an ``up``; needs neither Eureka nor the cluster where the program looks nothing up."""
+    """Preview an ``up``; ask neither Eureka nor the cluster if the program has no lookups."""
     return StackRunner(target).run(StackOperation.PREVIEW)
 
 
 def up(target: StackTarget) -> StackRun:
-    """Run the program, and make Eureka and the cluster as it says."""
+    """Run the program, and change Eureka and the cluster accordingly."""
     return StackRunner(target).run(StackOperation.UP)
 
 
 def refresh(target: StackTarget) -> StackRun:
-    """Bring the state to what Eureka and the cluster hold; changes nothing in them."""
+    """Bring the state to the contents of Eureka and the cluster; change nothing in them."""
     return StackRunner(target).run(StackOperation.REFRESH)
 
 
 def drift(target: StackTarget) -> StackRun:
-    """Find what was changed without the stack; changes nothing, not even the state."""
+    """Find changes that were made without the stack; change nothing, not even the state."""
     return StackRunner(target).run(StackOperation.DRIFT)
 
 
@@ -183,7 +188,7 @@ def _act(stack: Stack, action: StackOperation, log: StepLog) -> None:
 
 
 def _project(work_dir: Path) -> Mapping[str, Any]:
-    """Read the project's file, which must be there."""
+    """Return the contents of the project's file, which must exist."""
     for name in PROJECT_FILES:
         if (work_dir / name).is_file():
             try:
@@ -200,7 +205,7 @@ def _sentence(action: StackOperation, stack: str, log: StepLog) -> str:
 
 
 def _reason(log: StepLog, error: str) -> str:
-    """Word why a run failed: the first error that says something, and how many more there are."""
+    """Return why a run failed: the first meaningful error, and the number of others."""
     messages = dict.fromkeys(problem.message for problem in log.problems)
     reasons = [text for text in messages if text and not text.startswith(_NOISE)]
     if not reasons:
@@ -211,6 +216,6 @@ def _reason(log: StepLog, error: str) -> str:
 
 
 def _line(error: str) -> str:
-    """Choose the line that matters of a message: the last one of a traceback."""
+    """Return the important line of a message: the last one of a traceback, else the first."""
     lines = [line.strip() for line in error.splitlines() if line.strip()]
     return lines[-1] if "Traceback" in error else lines[0]

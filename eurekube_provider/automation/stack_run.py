@@ -20,7 +20,7 @@ class StackOperation(StrEnum):
 
 
 class RunOutcome(StrEnum):
-    """The ends of a run. A preview or a check for drift is CHANGED where it found something to change."""
+    """The outcomes of a run. A preview or a check for drift is CHANGED where it found a change."""
 
     CHANGED = "changed"
     UNCHANGED = "unchanged"
@@ -33,11 +33,11 @@ class RunOutcome(StrEnum):
 class StackRun:
     """The result of one run.
 
-    :ivar changes: how many resources by what happens to them, in Pulumi's words: ``create``, ``update``,
-        ``delete``, ``same``, ``replace`` ...; empty where it failed before anything was compared.
-    :ivar seconds: how long it took, with everything.
-    :ivar message: one sentence: what was done, or why it was not and who holds the stack.
-    :ivar steps: the step of each resource that does not stay as it is.
+    :ivar changes: the number of resources by operation, in Pulumi's words: ``create``, ``update``,
+        ``delete``, ``same``, ``replace`` ...; empty where the run failed before the comparison.
+    :ivar seconds: the duration of the whole run in seconds.
+    :ivar message: one sentence on the outcome, or on the failure and the holder of the stack.
+    :ivar steps: the step of each resource that changes.
     """
 
     action: StackOperation

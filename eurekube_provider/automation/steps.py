@@ -1,4 +1,4 @@
-"""The steps of a run, one a resource, read from the events of Pulumi's engine."""
+"""The steps of a run, one for each resource, read from the events of Pulumi's engine."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ UNCHANGED = frozenset({"same", "read", "refresh"})
 """Steps that Pulumi counts as operations although they change nothing."""
 
 HALVES = frozenset({"create-replacement", "delete-replaced"})
-"""Parts of a ``replace``, which tells both states."""
+"""The two parts of a ``replace``, left out since the ``replace`` has both states."""
 
 _NATIVE = {NATIVE_INSTANCE_TYPE: INSTANCE_TYPE, NATIVE_APPLICATION_TYPE: APPLICATION_TYPE}
-"""The types of the native provider, and those of the dynamic one that are the same."""
+"""The dynamic provider's resource type for each type of the native provider."""
 
 MASKED = "[secret]"
 """Placeholder of a secret in the document of a preview."""
@@ -43,7 +43,9 @@ class State:
 
     @classmethod
     def from_pulumi(cls, inputs: Mapping[str, Any] | None, outputs: Mapping[str, Any] | None) -> Self:
-        """Make a state of what Pulumi tells, with :data:`MASKED` for each secret in either of its forms."""
+        """Make a state of Pulumi's inputs and outputs, with :data:`MASKED` for each secret in either of
+        its forms.
+        """
         return cls(_masked(inputs or {}), _masked(outputs or {}))
 
 
@@ -51,10 +53,10 @@ class State:
 class Step:
     """An operation of Pulumi on one resource.
 
-    :ivar operation: in Pulumi's words: ``create``, ``update``, ``delete``, ``replace`` ...
-    :ivar type: e.g. ``pulumi-python:dynamic/eurekube:EurekaInstance``.
-    :ivar old: None for a new resource.
-    :ivar new: None for one that goes.
+    :ivar operation: the operation in Pulumi's words: ``create``, ``update``, ``delete``, ``replace`` ...
+    :ivar type: the resource's type, e.g. ``pulumi-python:dynamic/eurekube:EurekaInstance``.
+    :ivar old: the state before; None for a new resource.
+    :ivar new: the state after; None for a removed resource.
     """
 
     operation: str
@@ -70,7 +72,7 @@ class Step:
 
     @property
     def is_change(self) -> bool:
-        """Return whether the step changes anything."""
+        """True if the step changes the resource."""
         return self.operation not in UNCHANGED
 
 
@@ -78,7 +80,7 @@ class Step:
 class EngineError:
     """An error that the engine reported.
 
-    :ivar urn: the resource concerned; empty where it is none, or the program.
+    :ivar urn: the URN of the resource concerned; empty for an error of the program or of no resource.
     """
 
     message: str
@@ -86,10 +88,10 @@ class EngineError:
 
 
 class StepLog:
-    """Collects the steps and errors that an engine tells while it works.
+    """The steps and errors that the engine reports while it works.
 
     :ivar problems: the engine's error messages, without colours.
-    :ivar changes: how many resources by operation, once the run has ended.
+    :ivar changes: the number of resources by operation, once the run has ended.
     """
 
     def __init__(self) -> None:
@@ -98,7 +100,7 @@ class StepLog:
         self._steps: dict[str, Step] = {}
 
     def add(self, event: EngineEvent) -> None:
-        """Add an event. What a later one says about the same resource counts."""
+        """Add an event of the engine; a later event about the same resource replaces an earlier one."""
         step_event = event.res_outputs_event or event.resource_pre_event
         if step_event is not None:
             data = step_event.metadata
@@ -111,18 +113,20 @@ class StepLog:
             self.changes = {str(getattr(op, "value", op)): count for op, count in counted.items()}
 
     def add_step(self, step: Step) -> None:
-        """Add a step. One of the native provider's is kept as the dynamic one would have reported it."""
+        """Add a step, a native resource's in the form of the dynamic provider; ignore the halves of a
+        replacement.
+        """
         if step.operation not in HALVES:
             self._steps[step.urn] = _in_one_form(step)
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Return all steps, in the engine's order."""
+        """All steps, in the engine's order."""
         return tuple(self._steps.values())
 
 
 def plain(text: str) -> str:
-    """Strip the marks of colours from a message of the engine, e.g. ``<{%fg 1%}>``."""
+    """Strip colour marks such as ``<{%fg 1%}>`` from a message of the engine."""
     while "<{%" in text and "%}>" in text:
         before, _, rest = text.partition("<{%")
         text = before + rest.partition("%}>")[2]

@@ -1,4 +1,4 @@
-"""Derives the effect of a stack's run on discovery from Pulumi's steps. Pure."""
+"""Derivation of a run's effect on discovery from Pulumi's steps. Pure."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from eurekube_provider.core.identity import APPLICATION_TYPE, GUARD_TYPE, INSTAN
 from eurekube_provider.core.wording import listed
 
 _NO_OBJECTS = ("pulumi:", "eurekube:index:", GUARD_TYPE)
-"""How the types begin of what stands nowhere but in the state."""
+"""Beginnings of the types of resources that exist in the state only."""
 
 Details = Mapping[str, tuple[str, str]]
-"""By property, what it was and what it becomes."""
+"""Old and new value by property."""
 
 
 class _SummaryBuilder:
-    """Collects the changes of each application."""
+    """The changes of each application, collected step by step."""
 
     def __init__(self) -> None:
         self.changes: dict[Place, list[DiscoveryChange]] = {}
@@ -49,14 +49,14 @@ class _SummaryBuilder:
         self.after: dict[Place, list[Registered]] = {}
         self.losses: Counter[Place] = Counter()
         self.moved: dict[tuple[Place, str], list[Registered]] = {}
-        """From where to which URL."""
+        """Instances that move, by application, old and new URL."""
         self.is_partial: set[Place] = set()
         self.refused: list[RefusedChange] = []
         self.warnings: list[DiscoveryWarning] = []
 
     @property
     def change_count(self) -> int:
-        """How many changes were reported so far."""
+        """The number of changes that were reported so far."""
         return sum(map(len, self.changes.values()))
 
     def change(
@@ -70,7 +70,7 @@ class _SummaryBuilder:
 
 
 def summarise(log: StepLog) -> Discovery:
-    """Summarise what a preview, or an update, means for discovery."""
+    """Summarise the effect of a preview, or of an update, on discovery."""
     return _summary(log, found=False)
 
 
@@ -153,7 +153,9 @@ def _registrations(step: Step, builder: _SummaryBuilder, *, found: bool) -> None
 
 
 def _other_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Name what differs beside instances: what is found is never reported as nothing."""
+    """Return a sentence that names differences beside those of instances, so that each difference is
+    reported.
+    """
     old, new = flattened(before), flattened(after)
     names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
     return (
@@ -250,7 +252,9 @@ def _application(place: Place, builder: _SummaryBuilder) -> ApplicationChange:
 
 
 def _braked(of: ApplicationChange, builder: _SummaryBuilder) -> DiscoveryWarning | None:
-    """Warn where so many go at once that the operator's brake would hold them; a stack has no brake."""
+    """Return a warning if an operator's brake would hold the removals of an application; a stack has no
+    brake.
+    """
     place = (of.application, of.service_url)
     lost, arriving = builder.losses[place], len(of.of(ChangeKind.REGISTERS))
     up = sum(each.is_up for each in builder.before.get(place, ()))
@@ -262,7 +266,9 @@ def _braked(of: ApplicationChange, builder: _SummaryBuilder) -> DiscoveryWarning
 
 
 def _moved(builder: _SummaryBuilder) -> Iterable[DiscoveryWarning]:
-    """Warn of registrations at another URL, of which only Eureka knows whether it is another registry."""
+    """Yield a warning for registrations at another URL, since only Eureka knows if that is another
+    registry.
+    """
     for ((application, before), after), moved in sorted(builder.moved.items()):
         up = [each for each in moved if each.is_up and not each.foreign_owner]
         if not up:
@@ -293,7 +299,7 @@ def _syncer(step: Step, *, found: bool) -> DiscoveryChange:
 
 
 def _refusal(problem: EngineError) -> RefusedChange:
-    """Make a refusal of an engine's error, without what surrounds our sentence."""
+    """Return a refusal with our sentence only, taken from an engine's error."""
     name, message = problem.urn.rpartition("::")[2], problem.message
     before, separator, reason = message.partition(" has a problem: ")
     if separator:
@@ -304,7 +310,7 @@ def _refusal(problem: EngineError) -> RefusedChange:
 
 
 def _instances(step: Step, state: State | None, *, found: bool) -> Iterable[Registered]:
-    """Read the instances of one state: those there are where it was ``found``, else those asked for."""
+    """Return the instances of one state: as a refresh ``found`` them, else as the program asks for them."""
     return () if state is None else registered(step.type, step.name, _properties(state, found=found))
 
 
@@ -324,7 +330,7 @@ def _details(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[
 
 
 def _as_shown(of: Mapping[str, str], other: Mapping[str, str]) -> Mapping[str, str]:
-    """Join each map of the contents that the other side does not tell into one text."""
+    """Return contents with a map joined into one text where the other side hides or lacks its entries."""
     for name in [name for name, value in other.items() if value in (NOT_KNOWN_YET, MASKED)]:
         items = {each: value for each, value in of.items() if each.startswith(f"{name}.")}
         if items:
@@ -338,7 +344,7 @@ def _drain(of: Registered) -> int:
 
 
 def _names(steps: tuple[Step, ...], problems: list[EngineError]) -> tuple[str, str]:
-    """Read project and stack from a URN: ``urn:pulumi:<stack>::<project>::...``."""
+    """Return project and stack from a URN: ``urn:pulumi:<stack>::<project>::...``."""
     for urn in (*(step.urn for step in steps), *(problem.urn for problem in problems)):
         parts = urn.split("::")
         if len(parts) >= 3:

@@ -6,9 +6,9 @@
     {"action": "up", "stack": "dev", "outcome": "changed", "changes": {"same": 4, "update": 1},
      "seconds": 6.1, "message": "up of dev: 4 same, 1 update"}
 
-Both are JSON. Exit code 0 unless the outcome is ``failed``. SIGTERM ends the run in order, which may take
-30 seconds.
-Credentials and the passphrase come from the environment, never from the request.
+Request and result are JSON. The exit code is 0 unless the outcome is ``failed``. SIGTERM ends the run in
+order, which may take 30 seconds. Credentials and the passphrase come from the environment, never from the
+request.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _serve(request: Mapping[str, Any]) -> StackRun:
 
 
 def _read(text: str) -> dict[str, Any]:
-    """Read the request, and refuse one that cannot be understood."""
+    """Return the request; refuse one that cannot be understood."""
     try:
         request = json.loads(text)
     except ValueError as error:

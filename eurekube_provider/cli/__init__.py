@@ -1,1 +1,1 @@
-"""``eurekube``, also ``kubectl eurekube``: the command line, on top of everything else."""
+"""The command line ``eurekube``, also ``kubectl eurekube``, on top of all other packages."""

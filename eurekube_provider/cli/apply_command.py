@@ -1,4 +1,4 @@
-"""``eurekube apply``: makes a stack's objects and registrations without Pulumi's engine."""
+"""The command ``eurekube apply``, which makes a stack's objects and registrations without Pulumi's engine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Apply, or show what would be done."""
+    """Apply the stack, or with ``--dry-run`` show the changes."""
     rendered = rendered_stack(options)
     carry_out = preview_rendered if options.dry_run else apply_rendered
     carry_out(rendered, cluster_of(rendered), say)

@@ -1,4 +1,4 @@
-"""Options of the command line for the ages of callers' caches."""
+"""Command-line options for the ages of callers' caches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTS = {
     "take_over_seconds": "until a standby operator goes on in place of one that died",
     "margin_seconds": "requests under way, pauses and clocks",
 }
-"""The parts of :class:`~eurekube_provider.core.drain_time.Drain`."""
+"""The fields of :class:`~eurekube_provider.core.drain_time.Drain` that are options, with their help texts."""
 
 
 def add_cache_options(parser: argparse.ArgumentParser, leave_out: Iterable[str] = ()) -> None:

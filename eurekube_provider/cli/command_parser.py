@@ -1,4 +1,4 @@
-"""How ``eurekube`` and its commands read their words: docs/decisions/0025-one-framework-for-commands.md."""
+"""The parsers of ``eurekube`` and its commands: docs/decisions/0025-one-framework-for-commands.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eurekube_provider.cli.commands import COMMANDS, module_of
 
 
 class _HelpFormatter(argparse.HelpFormatter):
-    """Keeps paragraphs apart, and one that is indented as it stands."""
+    """A help formatter that keeps paragraphs apart, and indented ones unchanged."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         fill = super()._fill_text
@@ -21,26 +21,26 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that tells what can be said to it; no option may be abbreviated, lest another one be meant."""
+    """A parser that lists its parameters; options cannot be abbreviated, lest another one be meant."""
 
     def __init__(self, prog: str, **more: Any) -> None:
         super().__init__(prog=prog, formatter_class=_HelpFormatter, allow_abbrev=False, **more)
 
     @property
     def parameters(self) -> list[argparse.Action]:
-        """All arguments and options but ``--help``."""
+        """All arguments and options except ``--help``."""
         return [one for one in self._actions if one.dest != "help"]
 
 
 def parser_of(name: str) -> CommandParser:
-    """Load a command and its parser."""
+    """Return the parser of a command, whose module is loaded."""
     parser = CommandParser(f"eurekube {name}")
     module_of(name).add_to(parser)
     return parser
 
 
 def program_parser() -> CommandParser:
-    """Make the parser of the program itself, whose help lists the commands: none is loaded for that."""
+    """Return the parser of the program itself, whose help lists the commands without loading them."""
     width = get_terminal_size().columns - 2
     commands = "\n".join(
         textwrap.fill(f"{name:10}  {summary}", width, initial_indent="  ", subsequent_indent=" " * 14)

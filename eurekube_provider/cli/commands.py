@@ -1,4 +1,4 @@
-"""The commands of ``eurekube``, of which each is loaded when it is asked for."""
+"""The commands of ``eurekube``; each is loaded only when it is asked for."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ COMMANDS = {
     "crds": "print the CustomResourceDefinitions, for kubectl apply",
     "completion": "print the completion script of a shell",
 }
-"""Each is a module ``<name>_command`` beside this one, with ``add_to(parser)`` and ``run(options)``."""
+"""The summary of each command, whose module ``<name>_command`` has ``add_to(parser)`` and
+``run(options)``.
+"""
 
 
 def module_of(command: str) -> ModuleType:
-    """The module of a command, loaded."""
+    """Return the module of a command, loaded."""
     return import_module(f"eurekube_provider.cli.{command}_command")

@@ -1,4 +1,4 @@
-"""Comparisons of both worlds as blocks and as a document: what `status` and `watch` show."""
+"""Comparisons of Kubernetes and Eureka as blocks for a person and as a document, for `status` and `watch`."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _FINDING_TONES = {Severity.FAULT: Tone.BAD, Severity.WARNING: Tone.MID, Severity
 class InventoryStatus:
     """The contents of `status`.
 
-    :ivar shown: the comparisons that were asked for, worst first; ``mirrors`` the mirrors.
-    :ivar now_seconds: Unix time of the look.
+    :ivar shown: the comparisons that were asked for, worst first; ``mirrors`` has the mirrors. :ivar
+        now_seconds: Unix time of the read.
     """
 
     inventory: Inventory
@@ -54,11 +54,11 @@ class InventoryStatus:
 
     @property
     def differs(self) -> bool:
-        """Return whether a person should look at something."""
+        """True if a finding needs a person's attention."""
         return any(one.severity is not Severity.NOTE for one in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return the status as JSON values."""
         kubernetes = self.inventory.kubernetes
         return {
             "headline": headline(self.shown, self.mirrors),
@@ -86,10 +86,10 @@ class InventoryStatus:
 def status_of(
     inventory: Inventory, applications: Collection[str] = (), *, only_differing: bool = False
 ) -> InventoryStatus:
-    """Compare what was read.
+    """Compare Kubernetes with Eureka as they were read.
 
-    :param applications: in any case: show these only; none for all.
-    :param only_differing: leave out what is in sync, or has nothing to be compared with.
+    :param applications: the applications to show, in any case; empty for all.
+    :param only_differing: leave out applications that are in sync, or have no counterpart to compare.
     """
     wanted = {name.upper() for name in applications}
     every = [
@@ -119,7 +119,7 @@ def status_of(
 
 
 def blocks_of(status: InventoryStatus) -> Iterable[Block]:
-    """Write it for a person: the sum, what is wrong, everything side by side, what differs."""
+    """Yield the status as blocks for a person: headline, findings, all applications, differences."""
     inventory = status.inventory
     for line in operator_lines(inventory.operators, status.now_seconds) if inventory.operators else ():
         yield Line.of(line, Tone.DIM)
@@ -163,7 +163,7 @@ def _finding(finding: StatusFinding) -> Iterable[Block]:
 
 
 def remedy_line(problem: Problem | None, indent: int) -> Iterable[Block]:
-    """Say what fixes a problem, if anybody knows."""
+    """Yield a line with the remedy of a problem, if one is known."""
     if problem and problem.remedy:
         yield Line.of(f"to fix it: {problem.remedy}", indent=indent)
 
@@ -171,9 +171,9 @@ def remedy_line(problem: Problem | None, indent: int) -> Iterable[Block]:
 def table_of(
     shown: Sequence[Comparison], column: str, *, has_several: bool = False, problems: Collection[Problem] = ()
 ) -> Table:
-    """Everything side by side, worst first.
+    """Return the table of applications in Kubernetes and in the registry, worst first.
 
-    :param column: the name of what is registered.
+    :param column: the title of the column with the registry's instances.
     :param has_several: True if there are several registries, so that each row names its own.
     :param problems: the problems that are shown above: a row with the same problem names its reason alone.
     """
@@ -199,7 +199,7 @@ def _why(problem: Problem | None, problems: Collection[Problem]) -> Cell:
 
 
 def mirror_table(mirrors: Sequence[MirrorState], now_seconds: float, problems: Collection[Problem]) -> Table:
-    """The mirrors, worst first.
+    """Return the table of mirrors, worst first.
 
     :param now_seconds: Unix time.
     :param problems: as for :func:`table_of`.

@@ -1,4 +1,4 @@
-"""``eurekube completion``: has a shell complete commands and options. Nothing here asks a server."""
+"""The command ``eurekube completion``, by which a shell completes commands and options. It asks no server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eurekube_provider.cli.commands import COMMANDS
 from eurekube_provider.cli.terminal import put
 
 _NO_FILES = 4
-"""kubectl's directive (cobra's ShellCompDirectiveNoFileComp) that file names are no completions."""
+"""kubectl's directive (cobra's ShellCompDirectiveNoFileComp) that forbids completion with file names."""
 
 _BASH = r"""_eurekube() {
     local IFS=$'\n'
@@ -35,7 +35,7 @@ end
 complete --no-files --command eurekube --arguments '(_eurekube)'
 """
 SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
-"""By shell: a script that asks the program which answers kubectl."""
+"""The completion script of each shell; it asks the same program that answers kubectl."""
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -53,12 +53,13 @@ kubectl completes `kubectl eurekube` by itself: it asks the program kubectl_comp
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the script."""
+    """Print the completion script of a shell."""
     put(SCRIPTS[options.shell])
 
 
 def complete_for_kubectl() -> int:
-    """``kubectl_complete-eurekube WORD... INCOMPLETE``: answer kubectl, which asks plugins so, or a script.
+    """Print completions for ``kubectl_complete-eurekube WORD... INCOMPLETE``, which kubectl or a shell's
+    script calls.
 
     :returns: the exit code.
     """
@@ -70,9 +71,9 @@ def complete_for_kubectl() -> int:
 
 
 def completions(words: Sequence[str], incomplete: str) -> list[tuple[str, str]]:
-    """List what a word may become, each with what it is.
+    """Return the completions of a word, each with a description.
 
-    :param words: those before it, without the program's name.
+    :param words: the words before it, without the program's name.
     """
     start = incomplete.lower()
     return [one for one in _candidates(words, start) if one[0].lower().startswith(start)]

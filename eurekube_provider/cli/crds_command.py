@@ -1,4 +1,6 @@
-"""``eurekube crds``: prints the CustomResourceDefinitions of this version. Nothing here asks a server."""
+"""The command ``eurekube crds``, which prints the CustomResourceDefinitions of this version. It asks no
+server.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from eurekube_provider.resources.files import texts
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options: it has none."""
+    """Set the command's description: it has no options."""
     parser.description = """\
 Print the CustomResourceDefinitions of this version, for kubectl. It asks no server.
 
@@ -24,5 +26,5 @@ Apply them before the operator, and again at each upgrade of it:
 
 
 def run(_: argparse.Namespace) -> None:
-    """Print them."""
+    """Print the CustomResourceDefinitions."""
     put("---\n".join(texts("crds", "crds")))

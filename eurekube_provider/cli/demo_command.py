@@ -1,4 +1,4 @@
-"""``eurekube demo``: the story of both worlds, on servers in this process."""
+"""The command ``eurekube demo``: a story of Kubernetes and Eureka, on servers in this process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tell the story; return the exit code."""
+    """Play the demo's story; return the exit code."""
     for module in _NEEDED:
         if importlib.util.find_spec(module) is None:
             raise ModuleNotFoundError(name=module)

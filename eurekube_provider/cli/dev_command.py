@@ -1,4 +1,6 @@
-"""``eurekube dev eureka``: Eureka servers in memory, until Ctrl-C. Nothing here is for production."""
+"""The command ``eurekube dev eureka``, which runs Eureka servers in memory until Ctrl-C; not for
+production.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Serve until SIGTERM or SIGINT.
+    """Run Eureka servers until SIGTERM or SIGINT.
 
     :raises ConfigurationError: a port is taken, or an option cannot be used.
     """

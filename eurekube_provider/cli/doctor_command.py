@@ -1,4 +1,6 @@
-"""``eurekube doctor``: finds what would cost callers an answer, and prints the change that fixes it."""
+"""The command ``eurekube doctor``, which finds faults that make callers' requests fail, and prints their
+fixes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from eurekube_provider.doctor.reader import Snapshot, read_snapshot
 from eurekube_provider.operator.settings import add_settings, settings_from
 
 WELL, FINDINGS, COULD_NOT_READ = 0, 1, 2
-"""Exit codes. What could not be looked at counts more than what was found."""
+"""Exit codes: all well, faults found, parts not read. A part that was not read outweighs a fault."""
 
 _SETTINGS = frozenset({"config", "eureka-url", "kubeconfig", "context", "cluster-name", "cluster-domain"})
 
@@ -61,7 +63,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, check and print; return the exit code."""
+    """Run the doctor's checks, print the findings, and return the exit code."""
     try:
         ignored = _ignored(options.ignore)
         requirements = Requirements(drain_of(options), options.shutdown_seconds, options.readiness_gate)
@@ -95,7 +97,7 @@ def _ignored(text: str) -> set[Fault]:
 
 
 def text(snapshot: Snapshot, findings: Sequence[Finding], more: str = "") -> str:
-    """Write the findings for a person.
+    """Return the findings as text for a person.
 
     :param more: a sentence beside them; empty for none.
     """
@@ -121,7 +123,9 @@ def text(snapshot: Snapshot, findings: Sequence[Finding], more: str = "") -> str
 
 
 def advice(drain: Drain) -> str:
-    """Say which settings have callers learn of changes sooner, and their price; nothing where they do."""
+    """Return which settings let callers learn of changes sooner, and their costs; empty if these are quick
+    enough.
+    """
     before, after = drain.caches_seconds, QUICK.caches_seconds
     if before <= 2 * after:
         return ""
@@ -151,7 +155,7 @@ def counts_of(findings: Sequence[Finding]) -> dict[str, int]:
 
 
 def commands(findings: Sequence[Finding]) -> str:
-    """Write commands for a shell, one for each object, and the rest as comments."""
+    """Return a shell command for each object to patch, and the other remedies as comments."""
     lines = [patch.command for patch in combined(findings)]
     rest = [one for one in findings if one.patch is None]
     # Anyone who may register in Eureka chooses what stands in a subject, and a line's end would end the
@@ -161,7 +165,7 @@ def commands(findings: Sequence[Finding]) -> str:
 
 
 def document(snapshot: Snapshot, findings: Sequence[Finding]) -> dict[str, Any]:
-    """Return findings, and how many there are of each severity, as plain JSON values."""
+    """Return the findings, and their number by severity, as JSON values."""
     return {
         "operators": operators_to_dict(snapshot.operators, time.time()) if snapshot.operators else [],
         "looked": snapshot.looked,

@@ -1,4 +1,4 @@
-"""``eurekube drain``: puts an application or an instance out of service, and says when nobody calls it."""
+"""The command ``eurekube drain``: takes instances out of service, and waits until no caller uses them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.operator.settings import add_settings, settings_from
 
 _CACHES_OF_A_SERVER = 2
-"""A server renders a list out of one cache into another; each may be so old as the read-only one."""
+"""The number of a server's response caches that delay a list; each may be as old as the read-only cache."""
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -69,9 +69,9 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def peers_of(options: argparse.Namespace) -> Peers:
-    """Connect to the servers that the options name.
+    """Return the servers of the connection that the options name.
 
-    :raises ConfigurationError: no URL, or no connection of that name.
+    :raises ConfigurationError: there is no URL, or no connection of that name.
     """
     connections = settings_from({"config": options.config, "eureka_url": options.eureka_url}).connections
     if options.connection not in connections:
@@ -82,9 +82,9 @@ def peers_of(options: argparse.Namespace) -> Peers:
 
 
 def chosen(peers: Peers, options: argparse.Namespace) -> Named:
-    """List the instances that the options name.
+    """Return the instances that the options name.
 
-    :raises RegistryRejected: there is none.
+    :raises RegistryRejected: there is no instance of that name.
     """
     found = instances_named(peers, options.target)
     if not options.self_registered:
@@ -97,9 +97,9 @@ def chosen(peers: Peers, options: argparse.Namespace) -> Named:
 
 
 def beyond_reach(instances: Sequence[Instance], status: str) -> list[str]:
-    """Report instances that no server can be asked for; the others are drained all the same.
+    """Return a sentence for each instance that no request can name; other instances are drained all the same.
 
-    :param status: the status that it does not have, for that.
+    :param status: the outcome that these instances miss, such as ``drained``.
     """
     return [
         f"{one.application} {one.instance_id!r} is {one.status} and not {status}: {one.unreadable}; end its"
@@ -109,7 +109,7 @@ def beyond_reach(instances: Sequence[Instance], status: str) -> list[str]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Drain, and return the exit code: 1 where a caller may still find something UP."""
+    """Drain, and return the exit code: 1 where a caller may still find an instance UP."""
     with closing(peers_of(options)) as peers:
         return _drain(peers, options)
 
@@ -160,7 +160,7 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
 
 
 def servers_named_twice(peers: Peers) -> dict[str, str]:
-    """Return, and say, which URLs lead to a server that another one leads to already."""
+    """Return, and report, the URLs that lead to a server which another URL leads to already."""
     same = peers.named_twice()
     for url, other in same.items():
         complain(
@@ -170,9 +170,9 @@ def servers_named_twice(peers: Peers) -> dict[str, str]:
 
 
 def unsettled(instances: Sequence[Instance], why: str) -> list[str]:
-    """Report instances that a list shows as UP, and that no server holds by the read of each.
+    """Return a sentence for each instance that a list shows as UP and no server holds when asked for it.
 
-    :param why: the meaning of that for the list.
+    :param why: a remark on the age of the list.
     """
     return [
         f"{one.application} {one.instance_id} is not drained: Eureka lists it as {one.status}, and answers"
@@ -182,9 +182,9 @@ def unsettled(instances: Sequence[Instance], why: str) -> list[str]:
 
 
 def describe(result: StatusByServer, same: Mapping[str, str]) -> str:
-    """Describe an instance, and what each server holds of it, in one line.
+    """Return one line on an instance and its status at the servers.
 
-    :param same: the URLs that lead to a server which another one names already.
+    :param same: the URLs that lead to a server which another URL names already.
     """
     instance = result.instance
     statuses = dict.fromkeys(str(status or "not there") for status in result.statuses.values())
@@ -194,7 +194,9 @@ def describe(result: StatusByServer, same: Mapping[str, str]) -> str:
 
 
 def _warn_of_the_last(peers: Peers, results: Sequence[StatusByServer]) -> None:
-    """Say so where callers are left without any instance; what registered just now is in no list yet."""
+    """Warn if callers are left without any instance; an instance that registered just now is in no list
+    yet.
+    """
     drained = {one.instance.key for one in results}
     for application in dict.fromkeys(one.instance.application for one in results):
         if not another_is_up(peers, application, drained):
@@ -208,7 +210,9 @@ def _warn_of_the_last(peers: Peers, results: Sequence[StatusByServer]) -> None:
 def left_out(
     peers: Peers, options: argparse.Namespace, drained: Iterable[Instance], began: float
 ) -> list[str]:
-    """List instances that were UP when the drain began but in no list yet; those that came since stay."""
+    """Return a sentence for each instance that was UP when the drain began but in no list yet; later ones
+    stay.
+    """
     try:
         now = chosen(peers, options)
     except RegistryError:
@@ -229,7 +233,7 @@ def left_out(
 
 
 def unfinished(results: Sequence[StatusByServer]) -> list[str]:
-    """List why the drain is not complete."""
+    """Return the reasons why the drain is not complete."""
     silent: dict[str, str] = {}
     found = []
     for one in results:

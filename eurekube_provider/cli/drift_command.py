@@ -1,4 +1,4 @@
-"""``eurekube drift``: reports what was changed without a stack; made for scheduled jobs."""
+"""The command ``eurekube drift``, which reports changes made without a stack; for scheduled jobs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from eurekube_provider.cli.terminal import put
 from eurekube_provider.core.errors import EurekubeError
 
 DRIFTED = 2
-"""The exit code where there is drift; 0 without, 1 where it could not be looked for."""
+"""The exit code if there is drift; 0 without drift, 1 if the stack could not be compared."""
 
 
 class DriftUnknown(EurekubeError):
-    """Raised where the stack could not be compared."""
+    """The stack could not be compared with Eureka and the cluster."""
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -39,11 +39,11 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare, and print what differs.
+    """Compare a stack with Eureka and the cluster, and print the differences.
 
     :returns: the exit code.
-    :raises ConfigurationError: there is no project or no CLI.
-    :raises DriftUnknown: it could not be looked for.
+    :raises ConfigurationError: there is no project, or no Pulumi CLI.
+    :raises DriftUnknown: the stack could not be compared.
     """
     runner = StackRunner(StackTarget(options.stack, options.project, options.timeout_seconds))
     signal.signal(signal.SIGTERM, lambda *_: runner.cancel("cancelled by SIGTERM"))

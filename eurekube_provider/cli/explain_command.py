@@ -1,4 +1,6 @@
-"""``eurekube explain``: whose an instance is, who renews it, why it is not UP, and what may become of it."""
+"""The command ``eurekube explain``: an instance's owner, its renewer, why it is not UP, and possible
+events.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ from eurekube_provider.eureka.uncached_reads import Refused, UncachedReads, read
 from eurekube_provider.kube.access import PODS, KubeAccess
 
 MOST_EXPLAINED = 20
-"""How many instances of an application are explained; those that are not UP come first."""
+"""The number of instances of an application that are explained; those that are not UP come first."""
 
 NOT_FOUND = 1
 """The exit code where Eureka holds neither an application nor an instance of that name."""
@@ -81,7 +83,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, explain and print; return the exit code."""
+    """Read Kubernetes and Eureka, print the explanation, and return the exit code."""
     target, connection = options.target, options.connection
     with reading("explain", options) as reader:
         with shown_progress() as progress:
@@ -159,7 +161,7 @@ def _application_of_syncer(comparisons: Sequence[Comparison], target: str) -> st
 
 
 def _mirrored(inventory: Inventory, connection: str, applications: Iterable[str]) -> list[MirrorExplanation]:
-    """Return applications as the cluster's mirrors of one Eureka show them."""
+    """Return the explanations of applications by the mirrors of one Eureka."""
     if inventory.kubernetes is None:
         return []
     listed = inventory.instances.get(connection, ())
@@ -186,9 +188,11 @@ def _explained(
     *,
     said: Sequence[Comparison],
 ) -> list[Explanation]:
-    """Read each by itself, on every server, and its endpoint and pod where a cluster is at hand.
+    """Explain each chosen instance, read by its id on every server, with its endpoint and pod if there is a
+    cluster.
 
-    :param said: the comparisons that are shown whole; of the others, each instance says what fixes them.
+    :param said: the comparisons that are shown in full; for others, each instance's explanation has the
+        remedy.
     """
     keys = [one.key for one in chosen if can_be_asked_for(one)]
     reads = read_everywhere(peers, keys, Refused()) if keys else UncachedReads({}, {})
@@ -225,7 +229,7 @@ def _explained(
 
 
 def _pod(access: KubeAccess | None, syncer: Syncer | None, endpoint: Object | None) -> Object | None:
-    """The pod behind an endpoint; None where there is none, or it may not be read."""
+    """Return the pod behind an endpoint; None where there is none, or the pod may not be read."""
     target = (endpoint or {}).get("targetRef") or {}
     if access is None or syncer is None or target.get("kind") != "Pod" or not target.get("name"):
         return None
@@ -254,7 +258,9 @@ def _blocks(wanted: Sequence[Comparison], explained: Sequence[Explanation], more
 
 
 def _group_blocks(group: Sequence[Explanation]) -> Iterable[Block]:
-    """Explain instances of one application and one manager; what is true of all of them is said once."""
+    """Yield the explanation of instances of one application and manager; facts that all share are given
+    once.
+    """
     first, indent = group[0], 2
     common = [fact for fact in first.facts if all(fact in one.facts for one in group)]
     if len(group) > 1:

@@ -1,4 +1,4 @@
-"""``eurekube gate open``: opens the readiness gate of a workload's pods by hand."""
+"""The command ``eurekube gate open``, which opens the readiness gate of a workload's pods by hand."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Open the gates, and return the exit code: 1 where a pod's could not be opened."""
+    """Open the gates, and return the exit code: 1 if a pod's gate could not be opened."""
     access = KubeAccess.load(options.kubeconfig, options.context)
     failed = False
     waiting = list(waiting_pods(access, options.workload, options.namespace))
@@ -66,11 +66,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def waiting_pods(access: KubeAccess, workload: str, namespace: str) -> Iterator[Object]:
-    """Find the pods of a workload whose gate is closed and that nothing else keeps from being ready.
+    """Yield the pods of a workload that only their closed gate keeps from being ready.
 
     :param workload: kind and name, e.g. ``deployment/rating``.
     :raises ConfigurationError: there is no such workload.
-    :raises KubernetesError: it cannot be read.
+    :raises KubernetesError: the workload cannot be read.
     """
     kind, _, name = workload.partition("/")
     resource = _KINDS.get(kind.lower())
@@ -101,7 +101,7 @@ def waiting_pods(access: KubeAccess, workload: str, namespace: str) -> Iterator[
 
 
 def selector_text(selector: Mapping[str, Any]) -> str:
-    """Write a workload's selector as the API takes it in a query."""
+    """Return a workload's selector in the form of the API's query parameter."""
     parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
     for one in selector.get("matchExpressions") or ():
         key, operator, values = one["key"], one["operator"], ",".join(one.get("values") or ())
@@ -118,7 +118,7 @@ def selector_text(selector: Mapping[str, Any]) -> str:
 def open_gate(access: KubeAccess, pod: Object) -> None:
     """Set the condition of a pod's gate to True.
 
-    :raises KubernetesError: it cannot be written.
+    :raises KubernetesError: the condition cannot be written.
     """
     step = GateStep(GateReason.OPENED_BY_HAND, "a person opened it with eurekube gate open")
     condition = gate_condition(step, step.message, conditions_of(pod).get(GATE, {}), time.time())

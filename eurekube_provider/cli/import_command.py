@@ -1,4 +1,6 @@
-"""``eurekube import``: what a program must say to take over what an application has in Eureka."""
+"""The command ``eurekube import``, which prints a program that takes over an application's instances in
+Eureka.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from eurekube_provider.registrations.resource import Found
 from eurekube_provider.registrations.servers import PEERS
 
 _NOBODY = StackOwner("-", "-", "-", "-")
-"""The stack is not known here: whatever any stack has is left to it."""
+"""A placeholder owner: the stack is not known here, and instances of any stack are left to it."""
 
 _LIKE_A_CREDENTIAL = re.compile("pass|secret|token|credential", re.IGNORECASE)
 _FIRST = 5
@@ -70,11 +72,11 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the program.
+    """Print the program that adopts an application's instances.
 
-    :raises ConfigurationError: options that do not go together, no URL, a file that cannot be written, or
-        what is there cannot be asked for.
-    :raises RegistryError: Eureka cannot be asked, or has nothing of it that can be imported.
+    :raises ConfigurationError: options conflict, there is no URL, a file cannot be written, or a program
+        could not ask for the instances.
+    :raises RegistryError: Eureka cannot be asked, or has no instance that can be imported.
     """
     if options.provider == "dynamic" and options.language != "python":
         raise ConfigurationError(f"--language {options.language}: the dynamic provider has Python only")
@@ -94,7 +96,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def program(resources: Sequence[ProgramResource], options: argparse.Namespace) -> str:
-    """The program, and above it what is to be done with it."""
+    """Return the program's text, with instructions as comments above it."""
     # An application's name is somebody's text: quoted, it stays inside of the comment.
     shown = repr(str(options.application))
     if options.provider == "dynamic":
@@ -148,9 +150,9 @@ def _resource(kind: str, name: str, id_: str, found: Found) -> ProgramResource:
 
 
 def _free(peers: Peers, application: str) -> list[Instance]:
-    """Return the instances that no Eurekube owns, and name the others.
+    """Return an application's instances that no Eurekube owns, and name the others on standard error.
 
-    :raises RegistryRejected: there is nothing.
+    :raises RegistryRejected: there is no such instance.
     """
     everything = peers.list_instances()
     there = sorted(

@@ -1,4 +1,4 @@
-"""``eurekube instances``: lists what Eureka holds, and whose it is."""
+"""The command ``eurekube instances``, which lists Eureka's instances and their managers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.wording import counted
 
 NONE_FOUND = 1
-"""The exit code where nothing fits the filters."""
+"""The exit code if no instance fits the filters."""
 
 _TONES = {Status.UP: Tone.GOOD, Status.OUT_OF_SERVICE: Tone.MID, Status.STARTING: Tone.MID}
 
@@ -60,7 +60,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List and print; return the exit code."""
+    """Print the instances that fit the filters; return the exit code."""
     inventory = read_once("instances", options)
     if not inventory.instances:
         return COULD_NOT_READ

@@ -1,4 +1,4 @@
-"""The options of the commands that look at both worlds, and how they read them."""
+"""Options and reading of the commands that show Kubernetes and Eureka."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from eurekube_provider.operator.options import help_of
 from eurekube_provider.operator.settings import CONFIG, OPTIONS, Settings, settings_from
 
 WELL, DIFFERS, COULD_NOT_READ = 0, 1, 2
-"""Exit codes, those of ``eurekube doctor``: what could not be looked at counts more than what was found."""
+"""Exit codes, those of ``eurekube doctor``: a part that could not be read outweighs a difference."""
 
 _SETTINGS = ("config", "eureka-url", "kubeconfig", "context", "cluster-name", "cluster-domain")
 
 
 def add_inventory_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which worlds are looked at, and how they are shown."""
+    """Add the options for the cluster and Eureka to read, and for the output's format."""
     parser.add_argument(
         "--namespace", "-n", metavar="NAME[,NAME...]", help="The namespaces to look at. [all]"
     )
@@ -38,10 +38,10 @@ def add_inventory_options(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
-    """Read the settings that the options name; no connection where nobody gave a Eureka.
+    """Return the settings that the options give; without a connection if no Eureka is given.
 
-    :param options: those of :func:`add_inventory_options`.
-    :raises ConfigurationError: one of them cannot be used.
+    :param options: the options of :func:`add_inventory_options`.
+    :raises ConfigurationError: an option cannot be used.
     """
     said = vars(options)
     flags = {key: said[key] for name in _SETTINGS if (key := name.replace("-", "_"))}
@@ -50,7 +50,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 @contextmanager
 def shown_progress() -> Iterator[Progress]:
-    """Show on standard error what is under way, where that is a terminal."""
+    """Show the current read on standard error, within the context, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -60,7 +60,8 @@ def shown_progress() -> Iterator[Progress]:
 
 @contextmanager
 def reading(command: str, options: argparse.Namespace) -> Iterator[InventoryReader]:
-    """Have both worlds at hand; what keeps that from happening ends the command with one sentence.
+    """Provide a reader of Kubernetes and Eureka, within the context; an error ends the command with one
+    sentence.
 
     :raises SystemExit: with :data:`COULD_NOT_READ`.
     """
@@ -73,7 +74,7 @@ def reading(command: str, options: argparse.Namespace) -> Iterator[InventoryRead
 
 
 def read_once(command: str, options: argparse.Namespace) -> Inventory:
-    """Read both worlds.
+    """Read Kubernetes and Eureka once.
 
     :raises SystemExit: neither can be read.
     """
@@ -84,9 +85,9 @@ def read_once(command: str, options: argparse.Namespace) -> Inventory:
 
 
 def require_one(command: str, inventory: Inventory) -> None:
-    """Say what is missing or could not be read.
+    """Report parts that are not configured or could not be read.
 
-    :raises SystemExit: nothing was read at all.
+    :raises SystemExit: neither Kubernetes nor Eureka was read.
     """
     for sentence in inventory.missing:
         complain(f"eurekube {command}: {sentence}")
@@ -97,7 +98,7 @@ def require_one(command: str, inventory: Inventory) -> None:
 
 
 def exit_code(inventory: Inventory, *, differs: bool) -> int:
-    """The code that says what was found; of worlds that were not both read nothing can be said."""
+    """Return the exit code; :data:`COULD_NOT_READ` unless both Kubernetes and Eureka were read in full."""
     if not inventory.is_complete:
         return COULD_NOT_READ
     return DIFFERS if differs else WELL

@@ -1,4 +1,4 @@
-"""``eurekube keepalive``: renews what stacks registered, where no operator does."""
+"""The command ``eurekube keepalive``, which renews stacks' registrations where no operator does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ _log = logging.getLogger("eurekube_provider.keepalive")
 PROBE_SECONDS = 1.0
 
 LOOK_SECONDS, LOOKS = 5.0, 2
-"""How often it is looked whether anything is renewed; so many looks on end that find nothing are reported."""
+"""Seconds between two checks that any registration is renewed, and the number of empty checks before a
+warning.
+"""
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -60,9 +62,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Renew until SIGTERM or SIGINT.
+    """Renew registrations until SIGTERM or SIGINT.
 
-    :raises ConfigurationError: no URL, or a setting that cannot be used.
+    :raises ConfigurationError: there is no URL, or a setting cannot be used.
     """
     if (options.remove or options.cluster_name) and not options.zookeeper:
         raise ConfigurationError("--remove and --cluster-name are for --zookeeper: Eureka forgets by itself")
@@ -100,9 +102,10 @@ def run(options: argparse.Namespace) -> None:
 
 
 def clear(servers: ZooKeeperServers, cluster: str | None, *, removes: bool) -> None:
-    """List what operators that ended left behind, and remove what nothing answers at.
+    """List instances that ended operators left in ZooKeeper, and remove those at whose address nothing
+    answers.
 
-    :param cluster: the name of the one that is meant; None for all.
+    :param cluster: the name of the cluster whose instances are listed; None for all.
     :raises RegistryError: the ZooKeeper cannot be read.
     """
     left = servers.left_behind()
@@ -122,7 +125,7 @@ def clear(servers: ZooKeeperServers, cluster: str | None, *, removes: bool) -> N
 
 
 def answers_at(instance: Instance) -> bool:
-    """Return whether a connection can be made to where callers would call an instance."""
+    """Return whether a connection can be made to the address at which callers would call an instance."""
     port = instance.port if instance.port.enabled else instance.secure_port
     try:
         with socket.create_connection((instance.ip_address, port.number), PROBE_SECONDS):
@@ -134,11 +137,11 @@ def answers_at(instance: Instance) -> bool:
 def tell_when_idle(
     registry: EurekaRegistry, wait: Callable[[float], bool], renewer: str, look_seconds: float = LOOK_SECONDS
 ) -> None:
-    """Warn where Eureka was read and nothing in it names this renewer, or nothing does any more.
+    """Warn if Eureka was read and none of its instances names this renewer, or none does any more.
 
-    That may be another Eureka than before: what stacks registered at the former one lapses there.
+    Another Eureka may answer at the URL than before: instances at the former one then lapse.
 
-    :param wait: waits so many seconds; returns whether to end.
+    :param wait: waits the given number of seconds, and returns True to end.
     """
     renewed, is_reported, looks = 0, False, 0
     while not wait(look_seconds):

@@ -1,6 +1,6 @@
-"""``eurekube``: finds the command, runs it, and turns a failure into one sentence.
+"""The program ``eurekube``: finds the command, runs it, and turns a failure into one sentence.
 
-Exit codes: 0 done, 1 failed with one sentence on standard error, 2 wrong usage; some commands say more
+Exit codes: 0 done, 1 failed with one sentence on standard error, 2 wrong usage; some commands have more
 (docs/reference/cli.md). Only the command that is asked for is loaded, so that the operator loads no Pulumi.
 """
 
@@ -16,13 +16,13 @@ from eurekube_provider.core.wording import nearest
 from eurekube_provider.runtime.extras import Extra, needing
 
 _EXTRAS: Mapping[str, Extra] = {"demo": "demo", "operator": "operator"}
-"""The extra that installs the packages of a command; ``cli`` for all others."""
+"""The extra that installs a command's packages, by command; ``cli`` for all others."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
-    :param arguments: without the program's name; default those of the process.
+    :param arguments: the arguments without the program's name; default those of the process.
     :returns: the exit code.
     :raises SystemExit: after ``--help``, or wrong usage.
     """

@@ -1,4 +1,6 @@
-"""``eurekube operator``: the operator outside of a cluster, with the current kubeconfig context."""
+"""The command ``eurekube operator``: runs the operator outside of a cluster, with the current kubeconfig
+context.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Output of a command as a table, JSON, YAML or Markdown.
 
-A command says what it has to show as blocks, and as one document of plain values; ``--output`` chooses.
+A command gives its output both as blocks and as one document of JSON values; ``--output`` chooses.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 _WIDE = 1000
-"""Columns where the output is no terminal: no line is folded for it."""
+"""Columns of an output that is no terminal, so that no line is folded."""
 
 _GAP = 2
-"""Columns between two columns of a table."""
+"""Spaces between two columns of a table."""
 
 _LEAST_ROOM = 16
-"""Columns below which a text is folded rather than cut."""
+"""Columns below which a text is folded and not cut."""
 
 
 class OutputFormat(StrEnum):
-    """The values of ``--output``."""
+    """The values of the option ``--output``."""
 
     TABLE = "table"
     JSON = "json"
@@ -43,7 +43,7 @@ class OutputFormat(StrEnum):
 
 
 class Tone(StrEnum):
-    """The subject of a text, which gives its colour on a terminal."""
+    """The meaning of a text, which gives its colour on a terminal."""
 
     PLAIN = ""
     BAD = "bold red"
@@ -65,7 +65,7 @@ class Cell:
 class Line:
     """A line of its own, or a paragraph.
 
-    :ivar indent: columns to its left.
+    :ivar indent: the columns of space to its left.
     """
 
     cells: Sequence[Cell]
@@ -73,7 +73,7 @@ class Line:
 
     @classmethod
     def of(cls, text: str, tone: Tone = Tone.PLAIN, indent: int = 0) -> Line:
-        """One text in one tone."""
+        """Return a line of one text in one tone."""
         return cls((Cell(text, tone),), indent)
 
     @property
@@ -98,9 +98,9 @@ Block = Line | Table
 
 
 def emit(output: OutputFormat, document: Any, blocks: Iterable[Block]) -> None:
-    """Print what a command shows on standard output.
+    """Print a command's output on standard output.
 
-    :param document: plain values: what JSON and YAML are made of.
+    :param document: the output as plain values, for JSON and YAML.
     :param blocks: the blocks of tables and Markdown.
     """
     if output is OutputFormat.JSON:
@@ -114,10 +114,10 @@ def emit(output: OutputFormat, document: Any, blocks: Iterable[Block]) -> None:
 
 
 def text(blocks: Iterable[Block], stream: TextIO | None = None, *, plain: bool = False) -> str:
-    """Write blocks for a terminal, or for a pipe: without colours then, and without a line folded.
+    """Return blocks as text for a terminal, or for a pipe, without colours and folded lines.
 
-    :param stream: where it will be printed; default standard output.
-    :param plain: write it as for a pipe, whatever the environment says.
+    :param stream: the stream on which the text will be printed; default standard output.
+    :param plain: True for the form for a pipe, whatever the environment says.
     """
     from rich.console import Console
 
@@ -132,9 +132,9 @@ def text(blocks: Iterable[Block], stream: TextIO | None = None, *, plain: bool =
 
 
 def console(stream: TextIO) -> Console:
-    """A console as wide as its terminal; NO_COLOR, FORCE_COLOR, TERM=dumb and COLUMNS are heeded.
+    """Return a console as wide as its terminal; NO_COLOR, FORCE_COLOR, TERM=dumb and COLUMNS are heeded.
 
-    Rich is loaded when something is shown, and not before.
+    The package rich is loaded only here, when output is shown.
     """
     from rich.console import Console
 
@@ -143,7 +143,7 @@ def console(stream: TextIO) -> Console:
 
 
 def renderable(block: Block, width: int = _WIDE) -> RenderableType:
-    """Make of a block what rich prints.
+    """Convert a block to an object that rich prints.
 
     :param width: columns of the terminal.
     """
@@ -177,7 +177,7 @@ def renderable(block: Block, width: int = _WIDE) -> RenderableType:
 
 
 def markdown(blocks: Iterable[Block]) -> str:
-    """Write blocks as Markdown, e.g. for a comment of a pull request."""
+    """Return blocks as Markdown, e.g. for a comment of a pull request."""
     written = io.StringIO()
     for block in blocks:
         if isinstance(block, Line):
@@ -192,7 +192,7 @@ def markdown(blocks: Iterable[Block]) -> str:
 
 
 def _escaped(sentence: str) -> str:
-    """Foreign text that must not become markup."""
+    """Return a foreign text with its Markdown characters escaped."""
     for sign in "\\`*_[]<>|#":
         sentence = sentence.replace(sign, f"\\{sign}")
     return sentence

@@ -1,4 +1,4 @@
-"""``eurekube plan``: shows what the operator would do now, and does nothing."""
+"""The command ``eurekube plan``, which shows the operator's next changes, and makes none."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Plan and print; return the exit code."""
+    """Print the plans; return the exit code."""
     syncers = options.syncers
     inventory = read_once("plan", options)
     if inventory.kubernetes is None or not inventory.instances:
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
 def _unplanned(
     kubernetes: KubernetesInventory, eurekas: Container[str], planned: Container[SyncerName]
 ) -> dict[str, str]:
-    """Return the syncers without a plan, NAMESPACE/NAME, and why each has none."""
+    """Return the syncers without a plan, as NAMESPACE/NAME, each with the reason."""
     return {
         "/".join(key): (
             f"the Services and EndpointSlices of its namespace {key[0]} were not read"
@@ -84,7 +84,7 @@ def _unplanned(
 
 
 def _is_busy(planned: SyncerPlan) -> bool:
-    """Return whether there is something to say of a plan."""
+    """Return whether a plan has steps, refusals or problems to show."""
     return bool(planned.steps or planned.steps.refusals or planned.held or planned.problems)
 
 

@@ -1,7 +1,7 @@
 """The text of a program that asks for given registrations, and the file for ``pulumi import`` beside it.
 
-Anyone who may register in Eureka chooses what stands in ids, host names and metadata: here all of it becomes
-quoted text, and nothing of it is code, a comment or a reference.
+Anyone who may register in Eureka chooses ids, host names and metadata: they all become quoted text here, and
+never code, a comment or a reference.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ProgramResource:
 
     :ivar kind: ``Instance`` or ``Application``.
     :ivar id: the id for ``pulumi import``.
-    :ivar properties: as people write them, in snake case.
+    :ivar properties: the properties that a person would write, in snake case.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class ProgramResource:
 
 
 def native_python(resources: Iterable[ProgramResource]) -> str:
-    """A program with the SDK that ``pulumi package add`` makes."""
+    """Return a program for the SDK that ``pulumi package add`` makes."""
     lines = ["import pulumi_eurekube as eurekube", ""]
     for each in resources:
         given = [f"{INDENT}{key}={_literal(value, 1)},\n" for key, value in each.properties.items()]
@@ -45,7 +45,7 @@ def native_python(resources: Iterable[ProgramResource]) -> str:
 
 
 def dynamic_python(resources: Sequence[ProgramResource]) -> str:
-    """A program that needs no plugin."""
+    """Return a program for the dynamic provider, which needs no plugin."""
     kinds = sorted({f"Eureka{each.kind}" for each in resources})
     lines = [f"from eurekube_provider import {', '.join(kinds)}", ""]
     for each in resources:
@@ -74,7 +74,7 @@ def import_file(resources: Iterable[ProgramResource]) -> str:
 
 
 def resource_name(text: str, taken: Iterable[str] = ()) -> str:
-    """A name for a resource that says what ``text`` says, other than those that are taken."""
+    """Return a resource name made from ``text`` that is not among ``taken``."""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-.") or "unnamed"
     used, number, result = set(taken), 2, name
     while result in used:
@@ -83,7 +83,7 @@ def resource_name(text: str, taken: Iterable[str] = ()) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text as Python writes it; only ASCII, so that no sign is taken for another one."""
+    """Return a text as a Python literal; only ASCII, so that no character can be mistaken for another."""
     escaped = text.encode("unicode_escape").decode("ascii").replace('"', '\\"')
     return f'"{escaped}"'
 
@@ -99,7 +99,7 @@ def _literal(value: Any, depth: int) -> str:
 
 
 def _without_references(value: Any) -> Any:
-    """Texts in which Pulumi finds no ``${...}``."""
+    """Return a value whose texts have each ``${`` escaped, so that Pulumi finds no reference."""
     if isinstance(value, Mapping):
         return {key: _without_references(item) for key, item in value.items()}
     return value.replace("${", "$${") if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""``eurekube remove``: takes down what ``eurekube apply`` made."""
+"""The command ``eurekube remove``, which removes a stack that ``eurekube apply`` made."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Remove the stack."""
+    """Remove a stack's objects and registrations."""
     rendered = rendered_stack(options)
     remove_rendered(rendered, cluster_of(rendered), say, options.patience)

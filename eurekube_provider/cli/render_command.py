@@ -1,4 +1,4 @@
-"""``eurekube render``: prints what a stack's program makes, without an engine."""
+"""The command ``eurekube render``, which prints the objects and registrations of a stack's program."""
 
 from __future__ import annotations
 

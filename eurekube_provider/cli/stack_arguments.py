@@ -1,4 +1,4 @@
-"""The arguments of the commands about a stack: which one, and how it is reached."""
+"""Options of the commands about a stack: the stack, its configuration, and its cluster."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def add_stack_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of :func:`add_stack_options`, and those that say how to reach the cluster."""
+    """Add the options of :func:`add_stack_options`, and those for the connection to the cluster."""
     add_stack_options(parser)
     parser.add_argument(
         "--kubeconfig", type=Path, metavar="FILE", help="[eurekube:kubeconfig, else as kubectl finds it]"
@@ -78,7 +78,7 @@ def rendered_stack(options: argparse.Namespace) -> Rendered:
 def cluster_of(rendered: Rendered) -> KubeAccess | None:
     """Connect to the cluster that the options of :func:`rendered_stack`, or else the stack, name.
 
-    :returns: None where the stack makes no objects and there is no cluster on this machine.
+    :returns: None if the stack makes no objects and this machine has no kubeconfig.
     """
     try:
         return KubeAccess.load(rendered.kubeconfig, rendered.context)

@@ -1,4 +1,4 @@
-"""``eurekube status``: shows both worlds side by side, differences first."""
+"""The command ``eurekube status``, which compares Kubernetes with Eureka, differences first."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what is shown of both worlds."""
+    """Add the options that select the applications to show."""
     parser.add_argument("applications", nargs="*", metavar="APPLICATION", help="Show these only. [all]")
     parser.add_argument("--differences", action="store_true", help="Leave out what is in sync.")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare and print; return the exit code."""
+    """Compare Kubernetes with Eureka, print the result, and return the exit code."""
     inventory = read_once("status", options)
     status = status_of(inventory, options.applications, only_differing=options.differences)
     emit(OutputFormat(options.output), status.to_dict(), blocks_of(status))

@@ -1,4 +1,4 @@
-"""``eurekube summary``: summarises what a preview means for discovery, as a comment or as JSON."""
+"""The command ``eurekube summary``: summarises a preview's effect on discovery, as a comment or as JSON."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Print the summary.
 
-    :raises ConfigurationError: the file cannot be read, or is something else.
+    :raises ConfigurationError: the file cannot be read, or is neither a preview's document nor an event log.
     """
     try:
         text = sys.stdin.read() if options.file == "-" else Path(options.file).read_text("utf-8")

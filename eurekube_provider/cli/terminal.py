@@ -14,7 +14,7 @@ _TICK_SECONDS = 0.5
 
 
 def put(text: str) -> None:
-    """Print a text as it is, at once."""
+    """Print a text unchanged, at once."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
@@ -25,14 +25,14 @@ def say(line: str) -> None:
 
 
 def complain(line: str) -> None:
-    """Print one line to standard error."""
+    """Print one line to standard error, at once."""
     print(printable(line), file=sys.stderr, flush=True)
 
 
 def wait(seconds: float, total_seconds: float, label: str, stream: TextIO | None = None) -> None:
-    """Wait; shows how much of ``total_seconds`` is over, of which ``seconds`` are left.
+    """Wait ``seconds``, the rest of ``total_seconds``, and show a progress bar.
 
-    :param stream: where to; default standard error. Where it is no terminal nothing is shown.
+    :param stream: the stream for the bar; default standard error. Without a terminal no bar is shown.
     """
     stream = stream or sys.stderr
     end = time.monotonic() + seconds
@@ -48,6 +48,6 @@ def wait(seconds: float, total_seconds: float, label: str, stream: TextIO | None
 
 
 def bar(done: float, total: float) -> str:
-    """Draw how much of the total is done, e.g. ``[######....]``."""
+    """Return a progress bar, e.g. ``[######....]``."""
     filled = WIDTH if total <= 0 else min(WIDTH, max(0, round(WIDTH * done / total)))
     return f"[{'#' * filled}{'.' * (WIDTH - filled)}]"

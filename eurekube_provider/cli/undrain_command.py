@@ -1,4 +1,4 @@
-"""``eurekube undrain``: takes back what ``eurekube drain`` set."""
+"""The command ``eurekube undrain``, which clears the status that ``eurekube drain`` set."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Put instances back, and return the exit code.
+    """Put instances back into service, and return the exit code.
 
-    :returns: 1 where something is still out of service, or a server did not answer.
+    :returns: 1 if an instance is still out of service, or a server did not answer.
     """
     with closing(peers_of(options)) as peers:
         named = chosen(peers, options)

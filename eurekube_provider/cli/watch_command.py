@@ -1,4 +1,4 @@
-"""``eurekube watch``: what ``eurekube status`` shows, again and again."""
+"""The command ``eurekube watch``, which repeats the output of ``eurekube status``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from eurekube_provider.doctor.inventory_reader import Progress
 
 LEAST_SECONDS = 5.0
 DEFAULT_SECONDS = 15.0
-"""The interval in which the operator reads the registry; a server makes its list again every 30 s."""
+"""Seconds between two reads, as the operator reads the registry; a server renews its list every 30 s."""
 
 _Read = Callable[[], InventoryStatus]
 _N = TypeVar("_N", int, float)
@@ -69,7 +69,7 @@ def _number(read: Callable[[str], _N], least: _N, text: str) -> _N:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look and print until Ctrl-C; return the exit code."""
+    """Read and print the status until Ctrl-C; return the exit code."""
     interval, count, output = options.interval, options.count, OutputFormat(options.output)
     with reading("watch", options) as reader:
 

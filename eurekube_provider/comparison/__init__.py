@@ -1,5 +1,5 @@
-"""Both worlds side by side: what Kubernetes has and what Eureka has of each application. Pure.
+"""Comparisons of each application's endpoints in Kubernetes with its instances in Eureka.
 
-The command line and the operator's status page are made of the same comparisons: the same words, the same
-order, worst first. Nothing here asks a server anything.
+Pure. The command line and the operator's status page show the same comparisons, in the same words and order,
+worst first. No module of this package asks a server.
 """

@@ -1,4 +1,4 @@
-"""The names by which the operators of one cluster call it, as their instances say.
+"""The names that the operators of one cluster give to it, read from their instances.
 
 Instances carry the cluster's UID, and the name in their owner. Several operators may serve one cluster, each
 its own syncers, under names of their own.
@@ -12,23 +12,23 @@ from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, ClusterOwn
 from eurekube_provider.core.model import Instance
 
 SyncerName = tuple[str, str]
-"""Namespace and name."""
+"""Namespace and name of a syncer."""
 
 
 def cluster_named(uid: str, instances: Iterable[Instance], namespaces: Collection[str] = ()) -> str | None:
-    """The name by which an operator calls a cluster; None where it has no instance there.
+    """Return the name that an operator gives to a cluster; None where no instance has the cluster's UID.
 
-    :param uid: of the cluster's kube-system namespace.
-    :param namespaces: those whose syncers are compared, empty for all.
+    :param uid: the UID of the cluster's kube-system namespace.
+    :param namespaces: the namespaces whose syncers are compared; empty for all.
     """
     owners = _owners(uid, instances)
     return next((one.cluster for one in owners if not namespaces or one.namespace in namespaces), None)
 
 
 def names_by_syncer(cluster: Cluster, instances: Iterable[Instance]) -> dict[SyncerName, str]:
-    """The name of the cluster for each syncer that has instances under another one only.
+    """Return the cluster's name by syncer, for syncers whose instances all have another name for the cluster.
 
-    :param cluster: with the name that counts where instances have several.
+    :param cluster: the cluster, with the name that counts where instances have several.
     """
     found: dict[SyncerName, str] = {}
     for owner in _owners(cluster.uid, instances):
@@ -38,7 +38,7 @@ def names_by_syncer(cluster: Cluster, instances: Iterable[Instance]) -> dict[Syn
 
 
 def _owners(uid: str, instances: Iterable[Instance]) -> Iterator[ClusterOwner]:
-    """The owners of the instances of one cluster; of none where its UID is not known."""
+    """Yield the owners of the instances that have the cluster's UID; none where the UID is not known."""
     for one in instances:
         owner = parse_owner(one.owner)
         if uid and isinstance(owner, ClusterOwner) and one.metadata.get(CLUSTER_UID_KEY) == uid:

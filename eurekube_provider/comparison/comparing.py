@@ -1,4 +1,4 @@
-"""The comparisons: one for each application and its manager, worst first."""
+"""Comparisons of Kubernetes with Eureka, for each application and its manager, worst first."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HELD = frozenset({Reason.NOT_ALLOWED, Reason.UNKNOWN_EUREKA})
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many instances there are on one side, and how many of them are UP; None where nobody counted."""
+    """The number of instances or endpoints, and of those that are UP; None where these were not counted."""
 
     total: int
     up: int | None = None
@@ -41,19 +41,19 @@ class Count:
         return str(self.total) if self.up is None else f"{self.up}/{self.total}"
 
     def to_dict(self) -> dict[str, int | None]:
-        """Return it as plain JSON values."""
+        """Return the count as JSON values."""
         return {"up": self.up, "total": self.total}
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One application as its manager wants it and as Eureka has it.
+    """The comparison of one application: the instances that its manager wants, and those in Eureka.
 
-    :ivar eureka_name: the connection at which it is registered.
-    :ivar problem: the problem; None where there is none.
-    :ivar kubernetes: the endpoints; None where Kubernetes was not read, or has nothing to do with it.
-    :ivar eureka: the instances; None where Eureka was not read.
-    :ivar differing: how many instances differ; ``differences`` are the first of them.
+    :ivar eureka_name: the connection at which the application is registered.
+    :ivar problem: the problem of the application; None without one.
+    :ivar kubernetes: the count of endpoints; None where Kubernetes was not read, or has no part in it.
+    :ivar eureka: the count of instances; None where Eureka was not read.
+    :ivar differing: the number of instances that differ; ``differences`` are the first of them.
     """
 
     application: str
@@ -68,11 +68,11 @@ class Comparison:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Worst first, then by name."""
+        """The sort key: worst first, then by name."""
         return (self.state.rank, self.manager.rank[0], self.application, self.manager.name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return the comparison as JSON values."""
         return {
             "application": self.application,
             "keeper": {"kind": str(self.manager.kind), "name": self.manager.name},
@@ -92,13 +92,13 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class KubernetesInventory:
-    """One cluster as it was read.
+    """The syncers of one cluster, as they were read.
 
-    :ivar syncers: the custom resources.
-    :ivar desired: the desired instances of each, as far as they can be mapped.
-    :ivar namespaces: those that were looked at; none for all.
-    :ivar unread_namespaces: those that were meant to be, and could not be read.
-    :ivar names: the cluster's name for each syncer whose operator calls it otherwise.
+    :ivar syncers: the EurekaSyncers.
+    :ivar desired: the desired instances of each syncer, as far as they can be mapped.
+    :ivar namespaces: the namespaces that were read; empty for all.
+    :ivar unread_namespaces: the namespaces that could not be read.
+    :ivar names: the cluster's name for each syncer whose operator gives it another one.
     """
 
     cluster: Cluster
@@ -109,21 +109,21 @@ class KubernetesInventory:
     names: Mapping[SyncerName, str] = field(default_factory=dict)
 
     def cluster_of(self, key: SyncerName) -> Cluster:
-        """The cluster by the name that a syncer's operator gives it."""
+        """Return the cluster with the name that a syncer's operator gives to it."""
         return replace(self.cluster, name=self.names.get(key, self.cluster.name))
 
     def owner_of(self, key: SyncerName) -> str:
-        """The owner of a syncer's instances."""
+        """Return the owner of a syncer's instances."""
         return str(ClusterOwner(self.cluster_of(key).name, *key))
 
     def syncer_of(self, owner: str) -> SyncerName | None:
-        """The syncer of this cluster that ``owner`` names, None for any other owner."""
+        """Return the syncer of this cluster that ``owner`` names; None for any other owner."""
         parsed = parse_owner(owner)
         key = (parsed.namespace, parsed.syncer) if isinstance(parsed, ClusterOwner) else ("", "")
         return key if owner == self.owner_of(key) else None
 
     def manager_of(self, instance: Instance) -> Manager:
-        """Return the manager of an instance, as seen from here."""
+        """Return the manager of an instance, as seen from this cluster."""
         key = self.syncer_of(instance.owner or "")
         return manager_of(instance, self.cluster_of(key or ("", "")).name)
 
@@ -132,10 +132,11 @@ class KubernetesInventory:
 class SyncerPlan:
     """The operator's next steps for one syncer.
 
-    :ivar owner: of its instances.
-    :ivar steps: the differences.
-    :ivar held: why nothing of it would be done, or only a part; None where all would.
-    :ivar problems: of what is desired, where nothing is held for them.
+    :ivar owner: the owner of the syncer's instances.
+    :ivar steps: the changes that would remove all differences.
+    :ivar held: the problem for which the operator holds back some or all steps; None where it holds back
+        none.
+    :ivar problems: problems of desired instances for which no step is held back.
     """
 
     key: SyncerName
@@ -149,10 +150,10 @@ class SyncerPlan:
 def plans_of(
     kubernetes: KubernetesInventory, eurekas: Mapping[str, Sequence[Instance]]
 ) -> dict[SyncerName, SyncerPlan]:
-    """Plan each syncer, and what is left of those that are gone.
+    """Return the plan of each syncer, and of deleted syncers that have instances left.
 
     :param eurekas: the instances of each Eureka that was read, by the connection's name. A syncer of another
-        one has no plan.
+        Eureka has no plan.
     """
     found: dict[SyncerName, SyncerPlan] = {}
     owned, named = _indexed(eurekas)
@@ -195,9 +196,7 @@ def plans_of(
 
 
 def _with_held_back(planned: SyncerPlan, item: Object, syncer: Syncer, desired: Desired) -> SyncerPlan:
-    """Return the part of a plan that the operator would hold back, as far as the syncer and its status
-    say.
-    """
+    """Return a plan without the steps that the operator holds back, as the syncer and its status show."""
     steps, said = planned.steps, reported_state_of(item).synced
     held = None
     if said.reason in _HELD:
@@ -226,7 +225,7 @@ def _without_removals(steps: Plan, spared: Collection[str]) -> Plan:
 def compare(
     kubernetes: KubernetesInventory | None, eurekas: Mapping[str, Sequence[Instance]]
 ) -> list[Comparison]:
-    """Compare all that was read, worst first.
+    """Return the comparisons of all applications that were read, worst first.
 
     :param kubernetes: None where no cluster was read.
     :param eurekas: the instances of each Eureka that was read, by the connection's name.
@@ -242,7 +241,7 @@ def compare(
 
 
 def _is_outside(manager: Manager, namespaces: Collection[str]) -> bool:
-    """Return whether a manager is a syncer of the cluster in another namespace than these."""
+    """Return whether a manager is a syncer of this cluster outside of ``namespaces``."""
     return manager.kind is ManagerKind.SYNCER and manager.name.partition("/")[0] not in namespaces
 
 
@@ -251,10 +250,10 @@ def comparisons_beside(
     manager: Callable[[Instance], Manager],
     known: Collection[tuple[str, Manager]] = (),
 ) -> list[Comparison]:
-    """Return the instances in Eureka beside the syncers', by application and manager: there is nothing to
-    compare it with.
+    """Return a comparison, without a Kubernetes side, for each application and manager of other instances
+    than syncers'.
 
-    :param manager: tells who keeps an instance.
+    :param manager: returns the manager of an instance.
     :param known: the connections and managers that are left out.
     """
     rest: dict[tuple[str, str, Manager], list[Instance]] = defaultdict(list)
@@ -295,11 +294,11 @@ def _of_syncers(
 def comparison_of_syncer(
     item: Object, desired: Desired | None, there: Sequence[Instance] | None, planned: SyncerPlan | None
 ) -> Comparison:
-    """Compare one syncer: what its operator says of it counts first, then what is seen now.
+    """Compare one syncer with Eureka; its operator's conditions count first, then the differences seen now.
 
-    :param item: the custom resource.
-    :param desired: None where that is not known.
-    :param there: its instances in Eureka; None where they were not read.
+    :param item: the EurekaSyncer.
+    :param desired: the desired instances; None where they are not known.
+    :param there: the syncer's instances in Eureka; None where they were not read.
     """
     reported = reported_state_of(item)
     held = planned.held.message if planned and planned.held else ""
@@ -343,7 +342,7 @@ def _application_of(spec: Object, status: Object) -> str:
 
 
 def _not_compared(eureka: str, application: str, manager: Manager, those: Sequence[Instance]) -> Comparison:
-    """Return the instances that no syncer of the cluster keeps: there is nothing to compare it with."""
+    """Return the comparison of instances that no syncer of the cluster keeps, without a Kubernetes side."""
     count = count_of(those)
     problem = None if count.up else seen(Seen.NONE_UP, f"none of {count.total} is UP")
     if (odd := [one.unreadable for one in those if one.unreadable]) and problem is not None:
@@ -355,7 +354,7 @@ def _not_compared(eureka: str, application: str, manager: Manager, those: Sequen
 
 
 def count_of(instances: Iterable[Instance]) -> Count:
-    """Count them, and those that are UP."""
+    """Count instances, and those that are UP."""
     statuses = [one.status for one in instances]
     return Count(len(statuses), statuses.count(Status.UP))
 
@@ -367,7 +366,7 @@ def _name_of(item: Object) -> SyncerName:
 def _indexed(
     eurekas: Mapping[str, Sequence[Instance]],
 ) -> tuple[dict[tuple[str, str], list[Instance]], dict[tuple[str, str], list[Instance]]]:
-    """Instances by Eureka and owner, and by Eureka and application."""
+    """Return the instances by Eureka and owner, and by Eureka and application."""
     owned: dict[tuple[str, str], list[Instance]] = defaultdict(list)
     named: dict[tuple[str, str], list[Instance]] = defaultdict(list)
     for name, instances in eurekas.items():

@@ -1,4 +1,4 @@
-"""Instances that are not in Eureka as Kubernetes has them, and why; those with one cause are one group."""
+"""Differences between desired instances and those in Eureka, with their causes; a group shares one cause."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from eurekube_provider.core.plan import (
 from eurekube_provider.core.wording import counted
 
 MOST_OF_A_GROUP = 5
-"""How many instances of a group are named; the rest is counted."""
+"""The number of instances of a group that are named; the rest is counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One instance that is not in Eureka as Kubernetes has it.
+    """One instance that differs between Kubernetes and Eureka.
 
-    :param kubernetes: status and address as they should be; empty where it should not be there.
-    :param eureka: the same as Eureka has it; empty where there is none.
-    :param why: why it still differs.
-    :param cause: the same without what is this instance's alone: equal for all that have one cause.
+    :param kubernetes: the desired status and address; empty for an instance that should not exist.
+    :param eureka: the status and address in Eureka; empty for a missing instance.
+    :param why: the reason why the instance still differs.
+    :param cause: the reason without this instance's id and address, equal for all instances with one cause.
     """
 
     application: str
@@ -41,7 +41,7 @@ class Difference:
     cause: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return the difference as JSON values."""
         return {
             "application": self.application,
             "instanceId": self.instance_id,
@@ -54,7 +54,7 @@ class Difference:
 def difference_of_change(change: Change, why: str = "") -> Difference:
     """Return the difference that a change would remove.
 
-    :param why: why it has not been made; empty where nothing is known to be in its way.
+    :param why: the reason why the change has not been made; empty where none is known.
     """
     instance, actual = change.instance, change.actual
     changed = ""
@@ -70,7 +70,7 @@ def difference_of_change(change: Change, why: str = "") -> Difference:
 
 
 def difference_of_refusal(refusal: Refusal) -> Difference:
-    """Return the difference that stays, since the instance is somebody else's."""
+    """Return the difference that stays because another owner has the instance."""
     cause = f"{whose(refusal.actual)} and was left as it is"
     if refusal.reason is RefusalReason.SELF_REGISTERED:
         cause = (
@@ -87,9 +87,9 @@ def difference_of_refusal(refusal: Refusal) -> Difference:
 
 
 def differences_in(plan: Plan, why: str = "") -> list[Difference]:
-    """Each instance of a plan once.
+    """Return the differences of a plan, one for each instance.
 
-    :param why: why the changes have not been made.
+    :param why: the reason why the changes have not been made.
     """
     found = {one.instance.key: difference_of_refusal(one) for one in plan.refusals}
     for change in plan.changes:
@@ -98,7 +98,7 @@ def differences_in(plan: Plan, why: str = "") -> list[Difference]:
 
 
 def status_and_address(instance: Instance) -> str:
-    """E.g. ``UP 10.0.0.1:8080``."""
+    """Return status and address of an instance, e.g. ``UP 10.0.0.1:8080``."""
     return f"{instance.status} {instance.address}"
 
 
@@ -115,7 +115,9 @@ def _plain_cause(change: Change) -> str:
 
 
 def without_names(instance: Instance, sentence: str) -> str:
-    """A sentence about an instance that fits all others with the same cause, too."""
+    """Return a sentence without an instance's id and address, so that it fits other instances with the
+    same cause.
+    """
     for word in (instance.instance_id, instance.address):
         sentence = sentence.replace(word, "…")
     return sentence
@@ -130,22 +132,22 @@ class DifferenceGroup:
 
     @property
     def summary(self) -> str:
-        """How many differences there are, and why: ``2 instances: not in Eureka``."""
+        """The number of instances and the cause, e.g. ``2 instances: not in Eureka``."""
         return f"{counted(len(self.differences))}: {self.cause}"
 
     @property
     def shown(self) -> Sequence[Difference]:
-        """The first, as many as are named."""
+        """The first differences of the group, which are named."""
         return self.differences[:MOST_OF_A_GROUP]
 
     @property
     def more(self) -> int:
-        """How many of the differences are not named."""
+        """The number of differences that are not named."""
         return len(self.differences) - len(self.shown)
 
 
 def grouped(found: Iterable[Difference]) -> list[DifferenceGroup]:
-    """Put differences of one cause together, the largest group first."""
+    """Group differences by their cause, the largest group first."""
     groups: dict[str, list[Difference]] = {}
     for one in found:
         groups.setdefault(one.cause or one.why, []).append(one)

@@ -1,4 +1,6 @@
-"""An instance explained: whose it is, who renews it, why it is not UP, and what would become of it."""
+"""The explanation of an instance: its owner, its renewer, why it is not UP, and the effect of possible
+events.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ class Observation:
     """All that was read of one instance at one moment.
 
     :ivar instance: the newest version that a server holds.
-    :ivar by_server: the instance at each server that answered, by URL; None where it holds none.
-    :ivar failures: why other servers did not answer, by URL.
-    :ivar has_kubernetes: True if its cluster was read, of which the rest is.
-    :ivar syncer: that keeps it.
+    :ivar by_server: the instance at each server that answered, by URL; None where a server does not hold it.
+    :ivar failures: the reason why each other server did not answer, by URL.
+    :ivar has_kubernetes: True if its cluster was read; the fields that follow come from there.
+    :ivar syncer: the syncer that keeps the instance.
     :ivar operator_message: the operator's sentence about the syncer, where something is wrong.
-    :ivar endpoint: of the EndpointSlice that has its address; None where none has.
-    :ivar pod: None where it was not read.
+    :ivar endpoint: the endpoint that has the instance's address; None where none has.
+    :ivar pod: the instance's pod; None where it was not read.
     """
 
     instance: Instance
@@ -45,7 +47,7 @@ class Observation:
 class Explanation:
     """The explanation of one instance.
 
-    :ivar facts: a topic and a sentence each.
+    :ivar facts: pairs of a topic and a sentence.
     :ivar impact: possible events, each with its effect.
     """
 
@@ -56,7 +58,7 @@ class Explanation:
     impact: tuple[tuple[Event, str], ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return the explanation as JSON values."""
         return {
             "application": self.application,
             "instanceId": self.instance_id,
@@ -96,7 +98,7 @@ def _facts_of_renewals(observed: Observation, now_ms: float) -> list[tuple[str, 
 
 
 def _not_safe(observed: Observation) -> str:
-    """Why nothing of what is said of an instance can be relied on; empty where it can."""
+    """Return why no statement about an instance can be relied on; empty where the statements can be."""
     if observed.instance.unreadable:
         return observed.instance.unreadable
     if observed.by_server and not any(observed.by_server.values()):
@@ -129,7 +131,7 @@ def _callers(instance: Instance) -> str:
 
 
 def why_not_up(observed: Observation) -> str:
-    """Why callers are not sent to an instance, as far as it can be determined."""
+    """Return why callers are not sent to an instance, as far as that can be determined."""
     instance, status = observed.instance, observed.instance.status
     kind = kind_of(instance)
     if instance.unreadable and not instance.host_name:
@@ -238,7 +240,7 @@ def _in_kubernetes(observed: Observation) -> str:
 
 
 def _servers(observed: Observation) -> str:
-    """Return the differences between the servers, and the servers that did not answer."""
+    """Return a sentence on differences between the servers, and on servers that did not answer."""
     statuses = {url: str(one.status) if one else "not there" for url, one in observed.by_server.items()}
     sentences = []
     if len(set(statuses.values())) > 1:

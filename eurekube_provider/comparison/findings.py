@@ -1,4 +1,6 @@
-"""Faults, worst first, each once however many objects it befalls."""
+"""Findings about both Kubernetes and Eureka, worst first; one finding names all objects with the same
+fault.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +18,27 @@ if TYPE_CHECKING:
     from eurekube_provider.comparison.mirror_state import MirrorState
 
 MOST_SUBJECTS = 5
-"""How many of those that one finding befalls are named."""
+"""The number of objects with a finding that are named."""
 
 
 class Severity(Ranked):
-    """How bad a finding is, worst first."""
+    """The severities of a finding, worst first."""
 
     FAULT = "fault"
-    """Callers do not find what they should, or soon will not."""
+    """Callers do not find instances that they should find, or soon will not."""
 
     WARNING = "warning"
-    """Eureka is not as it should be, or a server of it."""
+    """Eureka, or one of its servers, is not as it should be."""
 
     NOTE = "note"
-    """Nothing is wrong now; it may be when something else happens."""
+    """Nothing is wrong now, but another event may make it a fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusFinding:
-    """One thing that is wrong.
+    """One fault, of one or several objects.
 
-    :ivar problem: that of the first of them where it befalls several.
+    :ivar problem: the problem, of the first object where there are several.
     :ivar subjects: the objects that have it.
     """
 
@@ -46,13 +48,13 @@ class StatusFinding:
 
     @property
     def subjects_text(self) -> str:
-        """Return the names of those that have it; empty for nobody in particular."""
+        """Return the names of the objects with this finding; empty if it is about no object."""
         named = ", ".join(self.subjects[:MOST_SUBJECTS])
         more = len(self.subjects) - MOST_SUBJECTS
         return f"{named} and {more} more" if more > 0 else named
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return the finding as JSON values."""
         return {
             "severity": str(self.severity),
             "name": self.problem.reason,
@@ -73,9 +75,11 @@ def status_findings(
     others: Iterable[StatusFinding] = (),
     mirrors: Iterable[MirrorState] = (),
 ) -> list[StatusFinding]:
-    """Everything that is wrong, worst first; comparisons with one reason are one finding, as are mirrors.
+    """Return all findings, worst first; comparisons with the same reason share one finding, and mirrors do,
+    too.
 
-    :param others: other findings. Of equal severity it comes first: most likely it is the cause.
+    :param others: other findings, which come first among those of equal severity: most likely they are the
+        cause.
     """
     found = [
         *_findings_by_reason(comparisons, _name_of),
@@ -88,7 +92,7 @@ _Shown = TypeVar("_Shown", Comparison, "MirrorState")
 
 
 def _findings_by_reason(shown: Iterable[_Shown], named: Callable[[_Shown], str]) -> list[StatusFinding]:
-    """One finding for each severity and reason, what befalls most of them first."""
+    """Return one finding for each severity and reason, those with the most objects first."""
     by_reason: dict[tuple[Severity, str], list[tuple[Problem, str]]] = {}
     for one in shown:
         if one.problem is not None:
@@ -111,7 +115,7 @@ def _name_of(comparison: Comparison) -> str:
 def finding(
     severity: Severity, name: FindingName, message: str, subjects: Sequence[str] = ()
 ) -> StatusFinding:
-    """A finding that is no application's, with what fixes it."""
+    """Return a finding that is about no application, with its remedy."""
     return StatusFinding(severity, Problem(name, message, FINDING_REMEDIES[name]), subjects)
 
 
@@ -120,10 +124,10 @@ def eureka_findings(
 ) -> list[StatusFinding]:
     """Return the faults of one Eureka.
 
-    :param error: why it cannot be read; empty where it can.
+    :param error: the reason why Eureka cannot be read; empty where it can.
     :param away: the servers that do not answer, with the reason.
-    :param endangered: the servers that forget nobody, or will not with the next renewal that is missing.
-    :param warning: a warning about our share of it.
+    :param endangered: the servers in self-preservation, or that one more missing renewal would put there.
+    :param warning: a warning about our share of this Eureka's renewals.
     """
     eureka = f"Eureka {name}"
     found = []
@@ -147,7 +151,9 @@ def eureka_findings(
 
 
 def headline(comparisons: Sequence[Comparison], mirrors: Sequence[MirrorState] = ()) -> str:
-    """The sum in one line, e.g. ``2 not ready, 1 not synced, 7 synced; mirrors: 1 synced``."""
+    """Return the number of applications in each state, e.g. ``2 not ready, 1 not synced, 7 synced;
+    mirrors: 1 synced``.
+    """
     applications = _counted(one.state for one in comparisons)
     of_mirrors = _counted(one.state for one in mirrors)
     parts = [applications, f"mirrors: {of_mirrors}" if of_mirrors else ""]

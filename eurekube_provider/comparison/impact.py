@@ -1,4 +1,4 @@
-"""The future of an instance if its manager or another process went away."""
+"""Effects on an instance if its manager or another process goes away."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eurekube_provider.core.registry_kinds import kind_of
 from eurekube_provider.core.syncer import FAIL_OVER_SECONDS, Mode, NotReady, OnTermination, Syncer
 
 EVICTION_SECONDS = 60
-"""How often a server looks for lapsed instances: ``eureka.server.eviction-interval-timer-in-ms``."""
+"""Seconds between two evictions of a server: ``eureka.server.eviction-interval-timer-in-ms``."""
 
 
 class Event(StrEnum):
@@ -28,15 +28,15 @@ class Event(StrEnum):
 
 
 def impact(instance: Instance, manager: Manager, syncer: Syncer | None = None) -> list[tuple[Event, str]]:
-    """Each event that concerns an instance, and what comes of it.
+    """Return each event that concerns an instance, with its effect.
 
-    :param syncer: that keeps it, where it is known.
+    :param syncer: the syncer that keeps the instance, where it is known.
     """
     return list(_BY_KIND[manager.kind](instance, manager, syncer))
 
 
 def lapse(instance: Instance) -> str:
-    """When Eureka forgets an instance that nobody renews, as the end of a sentence."""
+    """Return, as the end of a sentence, when Eureka forgets an instance that nobody renews."""
     if not (kind := kind_of(instance)).renewals:
         return (
             f"stays until somebody removes it: {kind.name} forgets nothing, but what ends with its own"

@@ -1,8 +1,8 @@
 """Managers of instances in Eureka, read from the owner in an instance's metadata.
 
-Another kind of owner is a member of :class:`ManagerKind`, a branch of :func:`manager_of` and an entry in
-:mod:`~eurekube_provider.comparison.impact`; status, instances and explain then show it. Until there is
-one, an owner of an unknown form is shown as it is written.
+To add a kind of owner, add a member of :class:`ManagerKind`, a branch of :func:`manager_of` and an entry in
+:mod:`~eurekube_provider.comparison.impact`; status, instances and explain then show it. An owner of an
+unknown form is shown as it is written.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Manager:
 
     @property
     def rank(self) -> tuple[int, str]:
-        """The place of this manager in the order of all."""
+        """The sort key of this manager."""
         return list(ManagerKind).index(self.kind), self.name
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Manager:
 def manager_of(instance: Instance, cluster: str | None) -> Manager:
     """Return the manager of an instance.
 
-    :param cluster: the name of the cluster that is looked at; None where none is.
+    :param cluster: the name of the cluster that was read; None without a cluster.
     """
     owner = parse_owner(instance.owner)
     if isinstance(owner, ClusterOwner):

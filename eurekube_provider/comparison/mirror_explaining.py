@@ -1,7 +1,7 @@
-"""An application's mirrors explained: its Service, and why an instance is not called by that.
+"""The explanation of an application's mirrors: the Service, and why it does not call an instance.
 
-An operator alone knows its networks and what names resolve to. So what it said comes first; what is worked
-out here comes next.
+Only the operator knows its networks and to which addresses names resolve. So the operator's messages come
+first; this module's own conclusions come next.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _NOT_YET = "its operator has not shown it yet: a change takes up to half a minut
 
 
 class Shown(Ranked):
-    """A mirrored Service's use of one instance, in the order in which they are shown."""
+    """A mirrored Service's use of an instance, in the order in which instances are shown."""
 
     LEFT_OUT = "left out"
-    """There is no endpoint of it."""
+    """The instance has no endpoint."""
 
     NOT_CALLED = "not called"
-    """Its endpoint is not ready."""
+    """The instance's endpoint is not ready."""
 
     HELD = "held"
-    """It is called although Eureka lists it no more, or never did."""
+    """The Service calls the instance although Eureka does not list it any more, or never did."""
 
     CALLED = "called"
 
@@ -59,7 +59,7 @@ class Shown(Ranked):
 class MirrorInventory:
     """A cluster's mirrors as they were read.
 
-    :ivar items: the custom resources; none where the cluster does not know the kind.
+    :ivar items: the EurekaMirrors; empty where the cluster does not know the kind.
     :ivar slices: the EndpointSlices of all mirrors.
     :ivar own: the addresses of the cluster's own Services and pods, as far as they were read.
     """
@@ -71,9 +71,9 @@ class MirrorInventory:
 
 @dataclass(frozen=True, slots=True)
 class ShownInstance:
-    """One instance as a mirrored Service has it.
+    """One instance, and its use by a mirrored Service.
 
-    :ivar why: empty where it is called.
+    :ivar why: the reason why it is not called; empty where it is called.
     """
 
     instance_id: str
@@ -82,7 +82,7 @@ class ShownInstance:
     why: str = ""
 
     def to_dict(self) -> dict[str, str]:
-        """Return it as plain JSON values."""
+        """Return the instance as JSON values."""
         return {
             "instanceId": self.instance_id,
             "shown": str(self.shown),
@@ -93,10 +93,10 @@ class ShownInstance:
 
 @dataclass(frozen=True, slots=True)
 class MirrorExplanation:
-    """How one mirror brings an application in.
+    """The explanation of how one mirror shows an application.
 
-    :ivar service: by which it is called; empty where no name comes of it.
-    :ivar instances: those that are not called first.
+    :ivar service: the name of the application's Service; empty where none can be made.
+    :ivar instances: the instances; those that are not called come first.
     """
 
     mirror_state: MirrorState
@@ -105,12 +105,12 @@ class MirrorExplanation:
     instances: tuple[ShownInstance, ...]
 
     def of_instances(self, ids: Iterable[str]) -> MirrorExplanation:
-        """Explain these instances alone."""
+        """Return a copy that explains only these instances."""
         wanted = set(ids)
         return replace(self, instances=tuple(one for one in self.instances if one.instance_id in wanted))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return the explanation as JSON values."""
         return {
             "mirror": f"{self.mirror_state.namespace}/{self.mirror_state.name}",
             "application": self.application,
@@ -128,10 +128,10 @@ def explain_mirrors(
     instances: Iterable[Instance],
     now_seconds: float,
 ) -> list[MirrorExplanation]:
-    """Explain each mirror that brings an application in, worst first.
+    """Return an explanation for each mirror that shows an application, worst first.
 
-    :param application: in upper case.
-    :param instances: those that its Eureka lists.
+    :param application: the application's name in upper case.
+    :param instances: the instances that its Eureka lists.
     :param now_seconds: Unix time.
     """
     there = list(instances)
@@ -149,7 +149,9 @@ def explain_mirrors(
 
 
 def applications_shown_for(world: MirrorInventory, word: str) -> set[str]:
-    """Return the applications that mirrors show by this name, in any case, or for an instance of this id."""
+    """Return the applications that mirrors show and that have this name, in any case, or an instance of
+    this id.
+    """
     return {
         str((item["metadata"].get("annotations") or {}).get(APPLICATION_ANNOTATION) or "")
         for item in world.slices
@@ -159,7 +161,7 @@ def applications_shown_for(world: MirrorInventory, word: str) -> set[str]:
 
 
 class _Explainer:
-    """One mirror and one application, instance by instance."""
+    """The explanation of one application in one mirror, instance by instance."""
 
     def __init__(
         self,
@@ -179,7 +181,7 @@ class _Explainer:
         self._holders = {one.address: one.instance_id for one in self._endpoints}
 
     def instances(self, there: Sequence[Instance]) -> Iterable[ShownInstance]:
-        """Each instance that Eureka lists, and each that is shown all the same."""
+        """Yield each instance that Eureka lists, and each other one that the Service still shows."""
         by_id: dict[str, list[MirrorEndpoint]] = {}
         for one in self._endpoints:
             by_id.setdefault(one.instance_id, []).append(one)
@@ -249,7 +251,7 @@ class _Explainer:
         return (self._conditions.get(kind) or {}).get("status") == "True"
 
     def _said_of(self, instance: Instance) -> str:
-        """Return the operator's word on an instance in a condition of the mirror."""
+        """Return the operator's sentence about an instance in a condition of the mirror."""
         start = f"{instance.application} {instance.instance_id} "
         for kind in _OF_INSTANCES:
             if not self._has_condition(kind):

@@ -1,4 +1,4 @@
-"""The state of each EurekaMirror, in the words and the order in which syncers are shown."""
+"""The state of each EurekaMirror, in the same words and order as a syncer's."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION
 
 STALE_SECONDS = 900.0
-"""A mirror whose status says nothing newer of Eureka than this is looked after by nobody: while all is well
-it is written every five minutes."""
+"""Seconds after which a mirror's status is stale, so that no operator serves it: an operator writes it
+every five minutes even without news.
+"""
 
 MOST_NAMED = 20
-"""How many Services of one mirror are named."""
+"""The number of Services of one mirror that are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorState:
     """The state of one mirror, as its operator reported it.
 
-    :ivar mirror: its spec; None where that cannot be read.
-    :ivar application: in upper case; a pattern where it mirrors several.
-    :ivar services: the state of each Service that a status lists.
-    :ivar mirrored: how many Services there are.
-    :ivar state: the two conditions as one word.
-    :ivar problem: the problem; None where there is none.
-    :ivar read_at: when Eureka was last read for it, in RFC 3339; empty where nobody says.
+    :ivar mirror: the mirror's spec; None where that cannot be read.
+    :ivar application: the application in upper case; a pattern where the mirror shows several.
+    :ivar services: the state of each Service in the mirror's status.
+    :ivar mirrored: the number of the mirror's Services.
+    :ivar state: the conditions Ready and Synced as one word.
+    :ivar problem: the problem of the mirror; None without one.
+    :ivar read_at: when the operator last read Eureka for this mirror, in RFC 3339; empty where that is not
+        known.
     """
 
     namespace: str
@@ -55,39 +57,39 @@ class MirrorState:
 
     @property
     def subject(self) -> str:
-        """Kind, namespace and name, for a person."""
+        """Kind, namespace and name of the mirror, for a person."""
         return f"EurekaMirror {self.namespace}/{self.name}"
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Worst first, then by name."""
+        """The sort key: worst first, then by name."""
         return (self.state.rank, self.application, self.namespace, self.name)
 
     @property
     def service(self) -> str:
-        """The Service that it makes, or the first of them and how many more there are."""
+        """The mirror's Service, or the first one and the number of others."""
         more = max(self.mirrored, len(self.services)) - 1
         name = self.services[0].service if self.services else ""
         return f"{name} and {more} more" if name and more > 0 else name
 
     @property
     def why(self) -> str:
-        """One line of reason, without what fixes it; empty where nothing is wrong."""
+        """The problem in one line, without its remedy; empty without a problem."""
         return str(self.problem or "")
 
     @property
     def applications(self) -> frozenset[str]:
-        """Every application that it shows, or names."""
+        """All applications that the mirror shows or names."""
         return frozenset({self.application, *(one.application for one in self.services)})
 
     def concerns(self, application: str) -> bool:
-        """Return whether an application, in upper case, is one that it shows, or would."""
+        """Return whether the mirror shows, or would show, an application, given in upper case."""
         return application in self.applications or (
             self.mirror is not None and self.mirror.means(application)
         )
 
     def read_seconds_ago(self, now_seconds: float) -> float | None:
-        """How long ago Eureka was last read for it; None where nobody says.
+        """Return the seconds since Eureka was last read for the mirror; None where that is not known.
 
         :param now_seconds: Unix time.
         """
@@ -97,7 +99,7 @@ class MirrorState:
             return None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return the state as JSON values."""
         return {
             "namespace": self.namespace,
             "name": self.name,
@@ -117,16 +119,16 @@ class MirrorState:
 
 
 def mirror_states(items: Iterable[Object], now_seconds: float) -> list[MirrorState]:
-    """The state of each mirror, worst first.
+    """Return the state of each mirror, worst first.
 
-    :param items: the custom resources.
+    :param items: the EurekaMirrors.
     :param now_seconds: Unix time.
     """
     return sorted((_mirror_state_of(item, now_seconds) for item in items), key=lambda one: one.order)
 
 
 def mirror_of(item: Object) -> Mirror | None:
-    """Return a mirror's parsed spec; None where that cannot be read."""
+    """Return a mirror's parsed spec; None where the spec cannot be read."""
     try:
         return Mirror.from_object(item)
     except ConfigurationError:
@@ -134,7 +136,9 @@ def mirror_of(item: Object) -> Mirror | None:
 
 
 def service_of_application(item: Object, application: str) -> str:
-    """The name of the Service by which a mirror shows an application, or would; empty for none."""
+    """Return the name of the Service with which a mirror shows, or would show, an application; empty for
+    none.
+    """
     for one in _services_of(item):
         if one.application == application:
             return one.service

@@ -1,4 +1,6 @@
-"""The operators of a cluster as their Leases and Eureka show them: who leads, and what nobody does. Pure."""
+"""The operators of a cluster, as their Leases and Eureka show them: the leaders, and syncers without one.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +19,20 @@ from eurekube_provider.core.served import LEASE_SECONDS
 from eurekube_provider.core.wording import counted
 
 CLOCKS_DIFFER_SECONDS = 60.0
-"""A Lease is judged by its own times, and the clocks of two machines may differ by as much."""
+"""Seconds by which the clocks of two machines may differ, when a Lease is judged by its own times."""
 
 NOT_READ_SECONDS = 90.0
-"""A leader reads each Eureka several times a minute."""
+"""Seconds after which a Eureka counts as not read: a leader reads each one several times a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorState:
     """One operator, as its Lease shows it.
 
-    :ivar lease: its namespace and name.
+    :ivar lease: the namespace and name of the Lease.
     :ivar holder: the identity of the holder; empty for none.
-    :ivar renewed_at: when it was renewed last, as Unix time.
-    :ivar was_seen_renewed: True if it was renewed between two looks, whatever the clocks say.
+    :ivar renewed_at: the time of the Lease's last renewal, as Unix time.
+    :ivar was_seen_renewed: True if the Lease was renewed between two reads, whatever the clocks say.
     """
 
     lease: str
@@ -41,13 +43,13 @@ class OperatorState:
     was_seen_renewed: bool = False
 
     def is_alive(self, now: float) -> bool:
-        """Return whether somebody leads."""
+        """Return whether the holder of the Lease still leads."""
         if not self.holder or self.renewed_at is None:
             return False
         return self.was_seen_renewed or abs(now - self.renewed_at) <= self.duration_seconds
 
     def may_be_alive(self, now: float) -> bool:
-        """Return whether another look must tell: the clocks may differ."""
+        """Return whether a second read is needed to know that the holder leads, since clocks may differ."""
         if not self.holder or self.renewed_at is None or self.is_alive(now):
             return False
         return abs(now - self.renewed_at) <= self.duration_seconds + CLOCKS_DIFFER_SECONDS
@@ -57,9 +59,9 @@ class OperatorState:
 class OperatorsRead:
     """The cluster's operators, as far as they could be read.
 
-    :ivar error: why their Leases could not be read; empty where they were.
-    :ivar renewed_at: when one of the cluster's instances was renewed last, as Unix time; None where it has
-        none, or no server says.
+    :ivar error: the reason why their Leases could not be read; empty where they were read.
+    :ivar renewed_at: the last renewal of one of the cluster's instances, as Unix time; None without
+        instances, or where no server gives the time.
     """
 
     states: tuple[OperatorState, ...] = ()
@@ -68,23 +70,23 @@ class OperatorsRead:
 
     @property
     def last(self) -> OperatorState | None:
-        """The one whose Lease was renewed last."""
+        """The operator whose Lease was renewed last."""
         return max(self.states, key=lambda one: one.renewed_at or 0.0, default=None)
 
     def shown(self, now: float) -> list[OperatorState]:
-        """Return those that lead; else the one that did last."""
+        """Return the operators that lead; without any, the one that led last."""
         alive = [one for one in self.states if one.is_alive(now)]
         return alive or ([self.last] if self.last else [])
 
     def is_renewed(self, now: float) -> bool:
-        """Return whether somebody renews the cluster's instances."""
+        """Return whether the cluster's instances are being renewed."""
         return self.renewed_at is not None and now - self.renewed_at <= LEASE_SECONDS
 
 
 def operator_of(lease: Object, before: OperatorState | None = None) -> OperatorState:
-    """Read a Lease.
+    """Return the state of the operator that has a Lease.
 
-    :param before: the same one, as it was read some seconds ago.
+    :param before: the state some seconds ago, from the same Lease.
     """
     spec, metadata = lease.get("spec") or {}, lease["metadata"]
     renewed_at = None
@@ -101,7 +103,7 @@ def operator_of(lease: Object, before: OperatorState | None = None) -> OperatorS
 
 
 def operator_lines(read: OperatorsRead, now: float) -> Iterator[str]:
-    """Say who leads, since when that is known, and when each server was read, a line each.
+    """Yield lines for a person: each operator's leader, and when each server was read.
 
     :param now: Unix time.
     """
@@ -133,7 +135,7 @@ def operator_lines(read: OperatorsRead, now: float) -> Iterator[str]:
 
 
 def operators_to_dict(read: OperatorsRead, now: float) -> list[dict[str, Any]]:
-    """Return the operators as plain JSON values."""
+    """Return the operators as JSON values."""
     return [
         {
             "lease": one.lease,
@@ -161,7 +163,7 @@ def operators_to_dict(read: OperatorsRead, now: float) -> list[dict[str, Any]]:
 def findings_of_operators(
     read: OperatorsRead, objects: Sequence[Object], now: float
 ) -> Iterator[StatusFinding]:
-    """Find what keeps syncers and mirrors from being served.
+    """Yield findings about operators that do not serve syncers or mirrors.
 
     :param objects: the cluster's syncers and mirrors.
     :param now: Unix time.
@@ -228,7 +230,7 @@ def _not_watched(alive: Iterable[OperatorState], objects: Iterable[Object]) -> I
 
 
 def _shared(one: LeaseNotes, other: LeaseNotes) -> str:
-    """Name the namespaces that both watch; all where that is not known."""
+    """Return the namespaces that two operators both watch, as text."""
     if not one.namespaces or not other.namespaces:
         return "perhaps the same namespaces"
     for all_of, some in ((one, other), (other, one)):

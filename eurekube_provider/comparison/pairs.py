@@ -1,4 +1,4 @@
-"""Endpoints and instances of one application, each beside its counterpart."""
+"""Pairs of an endpoint in Kubernetes and an instance in Eureka at the same address, for one application."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Pair:
     """One endpoint and the instance at its address.
 
     :ivar endpoint: the pod's name, else the address; empty where no endpoint has the address.
-    :ivar endpoint_state: ``ready``, ``not ready`` or ``terminating``; empty where there is none.
-    :ivar instance_id: empty where Eureka has no instance at the address, as is ``status``.
-    :ivar manager: the instance's manager, where it is not the one that was asked for.
+    :ivar endpoint_state: ``ready``, ``not ready`` or ``terminating``; empty without an endpoint.
+    :ivar instance_id: the instance's id; empty, as ``status``, where Eureka has no instance at the address.
+    :ivar manager: the instance's manager, if that is not the manager whose instances are paired.
     """
 
     address: str
@@ -29,12 +29,12 @@ class Pair:
 
     @property
     def agrees(self) -> bool:
-        """Return whether callers are sent there exactly where Kubernetes says that it is ready."""
+        """Return whether the instance is UP exactly when the endpoint is ready."""
         is_right = bool(self.instance_id) and not self.manager
         return is_right and (self.endpoint_state == "ready") == (self.status == Status.UP)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return the pair as JSON values."""
         return {
             "address": self.address,
             "endpoint": self.endpoint,
@@ -49,11 +49,11 @@ class Pair:
 def pairs_of(
     slices: Iterable[Object], instances: Iterable[Instance], others: Mapping[str, tuple[Instance, str]]
 ) -> list[Pair]:
-    """Put endpoints and instances together by their addresses; those that do not agree come first.
+    """Pair endpoints and instances by their addresses; pairs that do not agree come first.
 
-    :param instances: of one manager.
-    :param others: an instance of somebody else under the same name and who keeps it, by its address: shown
-        where the manager has none there.
+    :param instances: the instances of one manager.
+    :param others: by address, an instance of the same application that another manager keeps, and that
+        manager: shown where the first manager has none.
     """
     there = {one.ip_address: one for one in instances}
     found: dict[str, Pair] = {}

@@ -1,4 +1,4 @@
-"""Words that stand in an order."""
+"""Enumerations whose members have an order."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from enum import StrEnum
 
 
 class Ranked(StrEnum):
-    """An enumeration whose members stand in their order, the first one first."""
+    """An enumeration whose members are ordered as they are written."""
 
     @property
     def rank(self) -> int:
-        """The place of this member in the order, from 0."""
+        """The index of this member, from 0."""
         return list(type(self)).index(self)

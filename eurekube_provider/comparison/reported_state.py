@@ -1,4 +1,4 @@
-"""The state of one manager's application, in the words of a syncer's conditions Ready and Synced."""
+"""The state of an application under one manager, in the words of a syncer's conditions Ready and Synced."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ from eurekube_provider.core.problem import Problem
 
 
 class SyncState(Ranked):
-    """The states, worst first: this is the order in which they are shown."""
+    """The states of an application, worst first, in the order in which they are shown."""
 
     NOT_READY = "not ready"
-    """Callers find nothing although something is meant to be found."""
+    """Callers find no instance although some should be UP."""
 
     NOT_KNOWN = "not known"
-    """Nobody can say: no operator has reconciled, or one world could not be read."""
+    """The state is not known: no operator has reconciled, or Kubernetes or Eureka could not be read."""
 
     NOT_SYNCED = "not synced"
-    """Eureka does not hold what Kubernetes has."""
+    """Eureka does not hold the instances that Kubernetes asks for."""
 
     SYNCED = "synced"
 
     NOT_COMPARED = "not compared"
-    """Nothing in Kubernetes is meant to be the same: a stack, another cluster or itself keeps it."""
+    """Kubernetes has no counterpart: a stack, another cluster or the application itself keeps the
+    instances.
+    """
 
     @property
     def is_fault(self) -> bool:
-        """Return whether a person should look."""
+        """Return whether the state needs a person's attention."""
         return self not in (SyncState.SYNCED, SyncState.NOT_COMPARED)
 
 
@@ -40,8 +42,8 @@ class SyncState(Ranked):
 class ReportedState:
     """The conditions Ready and Synced of a syncer, as its operator reported them.
 
-    :ivar is_ready: True if callers find what is meant to be found; None where nobody knows.
-    :ivar is_synced: True if Eureka holds what the syncer wants; None where nobody has reconciled.
+    :ivar is_ready: True if callers find the syncer's instances; None where that is not known. :ivar
+        is_synced: True if Eureka holds the instances that the syncer wants; None before the first reconcile.
     """
 
     is_ready: bool | None
@@ -51,7 +53,7 @@ class ReportedState:
 
     @property
     def state(self) -> SyncState:
-        """The two conditions as one word."""
+        """The conditions Ready and Synced as one word."""
         if self.is_ready is False:
             return SyncState.NOT_READY
         if self.is_ready is None:
@@ -60,13 +62,13 @@ class ReportedState:
 
     @property
     def problem(self) -> Problem | None:
-        """Return the problem that keeps it from being in sync; None where there is none."""
+        """The problem of the condition that is not met; None without one."""
         if self.state is SyncState.SYNCED:
             return None
         return self.synced if self.state is SyncState.NOT_SYNCED else self.ready
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return the state as JSON values."""
         return {
             "ready": self.is_ready,
             "reason": self.ready.reason,
@@ -86,9 +88,9 @@ NEVER_RECONCILED = ReportedState(
 
 
 def reported_state_of(item: Mapping[str, Any]) -> ReportedState:
-    """Read from a syncer's status what its operator wrote there last.
+    """Return the state that a syncer's operator last wrote in its status.
 
-    :param item: the custom resource.
+    :param item: the EurekaSyncer.
     """
     conditions = conditions_of(item)
     ready, synced = conditions.get(ConditionType.READY), conditions.get(ConditionType.SYNCED) or {}

@@ -100,7 +100,7 @@ SEEN_REMEDIES: Mapping[str, str] = {
     Seen.UNREADABLE_INSTANCE: REMEDIES[ConditionType.UNREADABLE_INSTANCE],
     Seen.STALE: "start an operator with --mirrors; if one runs, read its log",
 }
-"""By the reason of an application or a mirror."""
+"""The remedy for each reason of an application or a mirror."""
 
 FINDING_REMEDIES: Mapping[str, str] = {
     FindingName.EUREKA_UNREACHABLE: (
@@ -133,9 +133,9 @@ FINDING_REMEDIES: Mapping[str, str] = {
         "wait; if it stays, run `eurekube operator --check`, which names each right that is missing"
     ),
 }
-"""By the name of a finding that is no application's."""
+"""The remedy for each finding that is about no application."""
 
 
 def seen(reason: Seen, message: str) -> Problem:
-    """The problem of an application or a mirror, with what fixes it."""
+    """Return the problem of an application or a mirror, with its remedy."""
     return Problem(reason, message, SEEN_REMEDIES[reason])

@@ -1,4 +1,4 @@
-"""The address families of EndpointSlices: which address of a pod with several is registered. Pure."""
+"""The address families of EndpointSlices: the choice of one address for a pod that has several. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from eurekube_provider.core.objects import Object, is_terminating, pod_of
 from eurekube_provider.core.wording import counted
 
 _HOST_NAMES = "FQDN"
-"""The type of EndpointSlices whose endpoints have host names in place of addresses."""
+"""The address type of EndpointSlices whose endpoints have host names instead of IP addresses."""
 
 
 def in_first_family(service: Object, slices: Iterable[Object]) -> tuple[list[Object], list[str]]:
-    """Return the endpoints of a Service, each in the first of the Service's families that it has.
+    """Return a Service's endpoints, each pod in the first of the Service's address families that it has.
 
-    The endpoints of one pod are one instance. Endpoints without a pod tell nobody whether they are of one
-    machine: of those the first family is taken that any of them has.
+    The endpoints of one pod are one instance. Two endpoints without a pod may or may not be the same machine:
+    all of them are taken from the first family that has any.
 
-    :returns: the EndpointSlices that have endpoints, where one is of a further family, without the endpoints
-        that an earlier one has; and sentences on the endpoints that are left out.
+    :returns: the EndpointSlices with endpoints, less the endpoints of pods that an earlier family has; and
+        sentences on the endpoints that are left out.
     """
     order = ((service.get("spec") or {}).get("ipFamilies") or (), ("IPv4", "IPv6", _HOST_NAMES))
     families: dict[str, list[Object]] = {str(family): [] for family in chain(*order)}

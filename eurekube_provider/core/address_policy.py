@@ -1,8 +1,8 @@
-"""Addresses that a mirror may send the cluster's calls to.
+"""Addresses to which a mirror may send the cluster's calls.
 
-Anyone who may register in Eureka would otherwise steer them anywhere: to a Service of another namespace, to a
-node's own processes, to the cloud's metadata (CVE-2021-25740 is the same right in other hands). So addresses
-are allowed by network, and what is the cluster's own is refused whatever is allowed.
+Without this policy anyone who may register in Eureka could send calls anywhere: to a Service of another
+namespace, to a node's own processes, to the cloud's metadata (compare CVE-2021-25740, on the right to write
+endpoints). So the operator allows addresses by network, and always refuses the cluster's own addresses.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 MOST_REMEMBERED = 20_000
-"""How many judgements one policy keeps: an application may have thousands of instances, and all of them
-are looked at with the change of one."""
+"""The number of judgements that one policy caches: a change of one instance judges all addresses of its
+application, which may be thousands.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedAddress:
-    """An address as it is shown.
+    """An address of an instance, and the policy's judgement on it.
 
-    :ivar text: as Kubernetes wants it.
+    :ivar text: the address as Kubernetes writes it.
     :ivar family: ``IPv4`` or ``IPv6``.
-    :ivar refusal: why it is not mirrored; empty where it may be.
+    :ivar refusal: why the address is not mirrored; empty where it may be.
     """
 
     text: str
@@ -39,7 +40,7 @@ class JudgedAddress:
 
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
-    """The policy of which addresses may be mirrored, or given by hand in a syncer.
+    """The rules by which an address may be mirrored, or given by hand in a syncer.
 
     :ivar allowed: the operator's networks; nothing is allowed without one.
     :ivar cluster: networks of the cluster itself: of its Services and its pods.
@@ -56,7 +57,7 @@ class AddressPolicy:
     )
 
     def judged(self, text: str, narrower: tuple[Network, ...] = ()) -> JudgedAddress | None:
-        """Return the judgement on an address as instances give it; None for a host's name.
+        """Return the judgement on an address as instances give it; None for a host name.
 
         :param narrower: as for :meth:`refusal`.
         """
@@ -77,9 +78,10 @@ class AddressPolicy:
         return found
 
     def refusal(self, address: IpAddress, narrower: tuple[Network, ...] = ()) -> str:
-        """Say why an address is not mirrored; empty where it may be.
+        """Return why an address is not mirrored; empty where it may be.
 
-        :param narrower: the mirror's own networks, of which one must have it as well; none for any.
+        :param narrower: the mirror's own networks; the address must be in one of them, too. Empty for no such
+            limit.
         """
         if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
             return "is an IPv4 address in the form of an IPv6 one, which Kubernetes takes for neither"
@@ -103,9 +105,9 @@ class AddressPolicy:
 
 
 def own_addresses(services: Iterable[Object], slices: Iterable[Object]) -> frozenset[str]:
-    """The addresses of a cluster's own Services and pods.
+    """Return the addresses of a cluster's own Services and pods.
 
-    :param slices: all but the mirrors'.
+    :param slices: all EndpointSlices but those of mirrors.
     """
     of_services = {
         str(address)
@@ -123,7 +125,7 @@ def own_addresses(services: Iterable[Object], slices: Iterable[Object]) -> froze
 
 
 def parsed_address(text: str) -> IpAddress | None:
-    """Read an IP address as instances give it, perhaps in brackets; None for a host's name."""
+    """Parse an IP address as instances give it, with or without brackets; return None for a host name."""
     try:
         return ipaddress.ip_address(text.strip().removeprefix("[").removesuffix("]"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The address at which a whole Service can be called, in mode service."""
+"""The one address at which callers reach a whole Service, for syncers in mode service."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from eurekube_provider.core.syncer import Advertise
 from eurekube_provider.core.wording import joined
 
 AUTO_ORDER = (Advertise.LOAD_BALANCER, Advertise.EXTERNAL_IP, Advertise.CLUSTER_IP)
-"""The addresses that ``Auto`` tries, in order. Node ports and DNS names are taken only on request: the first
-binds callers to one node, the second works in the cluster alone."""
+"""The kinds of addresses that ``advertise: Auto`` tries, in order.
+
+Node ports and DNS names are taken on request only: a node port binds callers to one node, a DNS name works in
+the cluster alone.
+"""
 
 _WHAT = {
     Advertise.LOAD_BALANCER: "load balancer's address in its status",
@@ -35,7 +38,7 @@ class Address:
 
     @classmethod
     def of(cls, address: str) -> Address:
-        """An IP address, or a host name where there is no address."""
+        """Make an Address of an IP address, or of a host name that then stands in both fields."""
         return cls(f"[{address}]" if ":" in address else address, address)
 
 
@@ -49,12 +52,14 @@ def service_address(
 ) -> Address | Problem:
     """Choose the address that callers of ``service`` use; for node ports the first of :func:`node_addresses`.
 
-    Of a Service of type LoadBalancer, ``Auto`` waits for the load balancer's address, or takes an external IP
-    that a person gave it: callers of a cluster IP would have to be moved as soon as there is one.
+    For a Service of type LoadBalancer, ``Auto`` waits for the load balancer's address, or takes an external
+    IP that a person gave. It never takes the cluster IP: callers would have to move once the load balancer
+    has an address.
 
     :param domain: the cluster's DNS domain.
     :param nodes: the cluster's nodes, None as long as they have not been read.
-    :param ports: those that callers use; a load balancer that reports an error for one is of no use.
+    :param ports: the ports that callers use; a load balancer that reports an error for one of them is
+        skipped.
     """
     if advertise is Advertise.CLUSTER_DNS:
         metadata = service["metadata"]
@@ -98,7 +103,7 @@ def _ingresses(service: Object) -> Sequence[Object]:
 
 
 def _failed_ports(ingress: Object, ports: Collection[int]) -> list[Object]:
-    """Return the ports among these for which a load balancer says why it has none."""
+    """Return the ports among ``ports`` for which a load balancer's status reports an error."""
     return [one for one in ingress.get("ports") or () if one.get("error") and one.get("port") in ports]
 
 
@@ -120,13 +125,13 @@ def _service_has(service: Object, kind: Advertise, ports: Collection[int] = ()) 
 def node_addresses(
     service: Object, slices: Iterable[Object], nodes: Iterable[Object] | None, *, most: int
 ) -> tuple[tuple[str, Address], ...] | Problem:
-    """List ready nodes by name and address: those with an external address if there are any.
+    """List ready nodes by name and address: only nodes with an external address if there are any.
 
-    The first is the first by name. The others are others for each Service, so that all nodes carry some, and
-    as long as they are there they stay, whichever nodes come and go.
+    The first node is the first by name. The order of the others depends on a hash of Service and node:
+    Services spread over the nodes, and a node keeps its place while other nodes come and go.
 
     :param nodes: None as long as they have not been read.
-    :param most: so many at most.
+    :param most: the largest number of nodes to list.
     """
     if nodes is None:
         return Problem(

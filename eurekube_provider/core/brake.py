@@ -1,7 +1,8 @@
-"""The brake holds removals back when a source suddenly shows nothing: no whole application disappears.
+"""The brake holds removals back when a source suddenly shows nothing, so that no whole application
+disappears.
 
-It judges only endpoints that vanished, or went unready, without having been seen terminating: a deleted pod
-is seen terminating before it goes; of a broken source's pods nobody sees that.
+The brake judges only endpoints that vanished, or became unready, without having been seen terminating. A
+deleted pod is seen terminating before it goes; the pods of a broken source are not.
 """
 
 from __future__ import annotations
@@ -18,22 +19,30 @@ from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.sliding_window import RecentChanges
 
 HOLD_SECONDS = 60.0
-"""For as long a braked removal waits; then it goes on if the source still says so."""
+"""Seconds for which a braked removal waits; it is carried out afterwards if the source still asks for it."""
 
 REPACK_SECONDS = 10.0
-"""Kubernetes packs all EndpointSlices of a Service again within seconds. Where pods have different ports for
-long, what ended unseen is kept for no longer."""
+"""Seconds for which removals wait while Kubernetes packs a Service's EndpointSlices again for other ports.
+
+Kubernetes needs a few seconds for that. Where pods have different ports for long, an endpoint that ended
+unseen is kept for no longer than this time.
+"""
 
 WINDOW_SECONDS = 60.0
-"""The time for which the removals of the whole operator are added up, less what came at the same syncers."""
+"""Seconds over which the removals of all the operator's syncers are summed, less the arrivals at the same
+syncers.
+"""
 
 LARGEST_SHARE_OF_SYNCER = 0.5
 LARGEST_SHARE_OF_OPERATOR = 0.3
 FEWEST = 10
-"""Shares mean nothing in small numbers: only so many removals can exceed one."""
+"""The number of removals below which the brake checks no share: shares mean nothing in small numbers."""
 
 RELEASE_ANNOTATION = "eurekube.io/release-brake"
-"""With any value on a syncer: the removals are meant; go on at once. Taken off when it was obeyed."""
+"""The annotation by which a person releases a syncer's brake: the held removals are carried out at once.
+
+Any value will do. The operator removes the annotation once it has obeyed.
+"""
 
 
 _NOTHING_RECENT = RecentChanges()
@@ -45,12 +54,12 @@ def _none_aside(_: Iterable[Instance]) -> Collection[str]:
 
 @dataclass(frozen=True, slots=True)
 class HeldRemovals:
-    """Removals that wait.
+    """Removals that the brake holds back.
 
-    :ivar since: when they began to, by the clock of the decision.
-    :ivar until: when the wait ends, as people read it.
-    :ivar wait_seconds: when to decide again.
-    :ivar held_seconds: for how long they have waited.
+    :ivar since: when the wait began, by the clock of the decision.
+    :ivar until: when the wait ends, as an ISO 8601 time.
+    :ivar wait_seconds: seconds until the next decision.
+    :ivar held_seconds: seconds for which the removals have waited.
     """
 
     problem: Problem
@@ -62,14 +71,14 @@ class HeldRemovals:
 
 @dataclass(frozen=True, slots=True)
 class BrakeHistory:
-    """The knowledge of the brake beside a plan.
+    """Facts, beside the plan itself, by which the brake judges a plan.
 
     :ivar registered_up: how many instances of the syncer are UP, at all registries.
-    :ivar operator_up: how many instances of all the operator's syncers are.
-    :ivar recent: the instances that left, not seen terminating, within :data:`WINDOW_SECONDS`, and those that
-        came.
-    :ivar held: the removals that waited when it was decided last.
-    :ivar is_released: True if a person says that the removals are meant.
+    :ivar operator_up: how many instances of all the operator's syncers are UP.
+    :ivar recent: the instances that left without having been seen terminating within :data:`WINDOW_SECONDS`,
+        and those that came.
+    :ivar held: the removals that waited after the last decision.
+    :ivar is_released: True if a person released the brake.
     """
 
     registered_up: int = 0
@@ -81,14 +90,16 @@ class BrakeHistory:
 
 @dataclass(frozen=True, slots=True)
 class Braked:
-    """The judgement of one plan.
+    """The brake's judgement of one plan.
 
-    :ivar changes: those that must wait: after them an instance that is UP no longer is, not seen terminating.
-        With them wait removals of what callers do not use. With one that a person took out of service, that
-        wish would go, and a source that is back bring it up.
-    :ivar held: why they wait; None where none does.
-    :ivar left: the keys of what goes without having been seen terminating, and ``came`` of what comes.
-    :ivar is_released: True if removals go that a person released.
+    :ivar changes: the changes that must wait: they take an instance that is UP from callers, and it was not
+        seen terminating. Removals of instances that callers do not use wait with them: the removal of one
+        that a person took out of service would lose that wish, and the source, once repaired, would bring the
+        instance up.
+    :ivar held: why the changes wait, and until when; None where none does.
+    :ivar left: the keys of instances that go without having been seen terminating.
+    :ivar came: the keys of instances that become usable.
+    :ivar is_released: True if the removals go because a person released the brake.
     """
 
     changes: tuple[Change, ...] = ()
@@ -108,13 +119,15 @@ def judge(
     is_repacked: bool = False,
     ids_aside: Callable[[Iterable[Instance]], Collection[str]] = _none_aside,
 ) -> Braked:
-    """Decide whether ``plan`` looks like the result of a broken source, and which changes must wait then.
+    """Decide whether ``plan`` looks like the result of a broken source, and which changes must then wait.
 
-    :param seen_terminating: True if an instance id's endpoint was seen terminating.
-    :param now: seconds, of a clock that does not jump; ``unix_now`` is the time as people read it.
-    :param is_repacked: True if the syncer's EndpointSlices are packed again, see :class:`.mapping.Desired`.
-    :param ids_aside: asked for the ids of those among instances that are of a Service which is selected and
-        not meant. They may go since it is chosen otherwise, and not since anything happened to them.
+    :param seen_terminating: returns True for an instance id whose endpoint was seen terminating.
+    :param now: seconds, of a clock that does not jump; ``unix_now`` is the time of day.
+    :param is_repacked: True if Kubernetes packs the syncer's EndpointSlices again, see
+        :class:`.mapping.Desired`.
+    :param ids_aside: returns the ids of those among the instances that belong to a Service which the selector
+        finds and which is not the one meant. They leave because another Service is chosen, and not because
+        anything happened to them.
     """
     came = frozenset(change.instance.key for change in plan.changes if adds_capacity(change))
     leaving = [change for change in plan.changes if removes_capacity(change)]
@@ -167,10 +180,11 @@ def judge(
 
 
 def doubt_of_source(before: int, leaving: int, doubted: int, arriving: int) -> str:
-    """Say why a change of addresses that a stack follows looks like a broken source; empty if it does not.
+    """Return why a change of the addresses that a stack follows looks like a broken source; empty if it does
+    not.
 
-    :param before: how many the stack was last run for.
-    :param doubted: how many of those that leave were not seen terminating.
+    :param before: the number of addresses for which the stack was last run.
+    :param doubted: the number of leaving addresses that were not seen terminating.
     """
     if not doubted:
         return ""
@@ -184,22 +198,26 @@ def doubt_of_source(before: int, leaving: int, doubted: int, arriving: int) -> s
 
 
 def removes_all(up: int, leaving: int, arriving: int) -> bool:
-    """Return whether nothing would be left of several instances that are UP."""
+    """Return whether a plan removes all of several instances that are UP, and adds none."""
     return up >= 2 and leaving >= up and not arriving
 
 
 def removes_majority(up: int, doubted: int, arriving: int) -> bool:
-    """Return whether so many would go, and so few come, that it is a large share of those that are UP."""
+    """Return whether the doubted removals, less the arrivals, are a large share of the instances that are
+    UP.
+    """
     return doubted >= FEWEST and doubted - arriving > up * LARGEST_SHARE_OF_SYNCER
 
 
 def counts(instance: Instance) -> bool:
-    """Return whether an instance is more than a Service's address at one more node, as they come and go."""
+    """Return whether the brake counts an instance: all but a Service's addresses at nodes, which come and
+    go.
+    """
     return NODE_KEY not in instance.metadata
 
 
 def adds_capacity(change: Change) -> bool:
-    """Return whether callers get an instance that they cannot use now."""
+    """Return whether a change gives callers an instance that they cannot use now."""
     if not counts(change.instance):
         return False
     if change.action is Action.DEREGISTER or change.instance.status is not Status.UP:
@@ -208,7 +226,7 @@ def adds_capacity(change: Change) -> bool:
 
 
 def removes_capacity(change: Change) -> bool:
-    """Return whether callers lose an instance that they can use now."""
+    """Return whether a change takes from callers an instance that they can use now."""
     actual = change.actual
     if actual is None or actual.status is not Status.UP or not counts(actual):
         return False

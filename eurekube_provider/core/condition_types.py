@@ -1,4 +1,4 @@
-"""The names of conditions, and of what they may give as their reason: each stands here and nowhere else."""
+"""The names of conditions and of their reasons: each is written here and nowhere else."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ NOT_SERVED_YET = "AwaitingOperator"
 """Reason of the condition Ready that the CRDs give to a custom resource that no operator has looked at."""
 
 PROGRESS = ("Reconciling", "Stalled")
-"""Conditions for tools that know no others."""
+"""The standard conditions of kstatus and Flux, for tools that do not know Eurekube's own."""
 
 
 class StatusCondition(StrEnum):
     """Types of conditions of one kind of object, in the order in which its status shows them.
 
-    Ready and Synced are always there. The others are True while there is something to know, and absent where
-    it never was.
+    Ready and Synced are always in the status. Any other condition is True while it applies, and absent until
+    it has applied for the first time.
     """
 
     @property
     def is_always_there(self) -> bool:
-        """Return whether every status has it."""
+        """True if every status has the condition."""
         return self in ("Ready", "Synced")
 
 
@@ -30,7 +30,8 @@ class ConditionType(StatusCondition):
     READY = "Ready"
     """Callers find the application: an instance is UP, or the Service is scaled to zero. False while
     Eureka cannot be asked, no Service matches, or the syncer is refused. Unknown while the brake holds
-    back the removal of all that is UP. The message says what Eureka holds meanwhile, and until when.
+    back the removal of all instances that are UP. The message says which instances Eureka holds
+    meanwhile, and until when.
     """
 
     SYNCED = "Synced"
@@ -39,29 +40,33 @@ class ConditionType(StatusCondition):
     """
 
     BRAKED = "Braked"
-    """All or most instances would be removed, and their pods were not seen terminating; or some, while
-    Kubernetes packs the EndpointSlices again for other ports. The removals wait for a minute, or for ten
-    seconds in that case (the message says until when), also those of instances that are out of service.
+    """The brake holds removals back: all or most instances would go without having been seen terminating,
+    or some would while Kubernetes packs the EndpointSlices again for other ports. In the first case the
+    removals wait for a minute, in the second for ten seconds; the message says until when. Removals of
+    instances that are out of service wait with them.
     """
 
     CONFLICT = "Conflict"
-    """An instance belongs to somebody else, and was left alone. Or another namespace has the application
-    or a VIP address already, perhaps at zero instances: a syncer keeps a name as long as it exists. Then
-    nothing is registered.
+    """An instance belongs to another owner, and was left alone. Or another namespace already has the
+    application's name or a VIP address, and nothing is registered: a syncer keeps its names as long as
+    it exists, even with no instance.
     """
 
     SELF_REGISTERED = "SelfRegistered"
-    """The pod's own Eureka client registers it, too: at the pod's address, whatever the port, or with the
-    pod's name as id or host name. Where it came first, at the very address and port that the syncer would
-    register, it stays alone. At another port or address, such as loopback, both stand, since callers may need
-    the syncer's; and so they do if Eureka's lists, which are up to half a minute old, did not show it yet:
-    until that client is switched off, or until the Eureka lease of a dead pod that had the address ends.
+    """A pod's own Eureka client registers the pod as well: at the pod's address with any port, or with the
+    pod's name as id or host name.
+
+    If that client came first with the address and port that the syncer would register, the syncer registers
+    nothing for the pod. Two instances stand if the client uses another port or address (such as loopback),
+    since callers may need the syncer's, or if Eureka's lists, which may be half a minute old, did not show
+    the client's yet. The condition ends when the client is switched off, or when the Eureka lease of a dead
+    pod that had the address ends.
     """
 
     DEAD_SELF_REGISTERED = "DeadSelfRegistered"
-    """A pod that registered itself is gone, and its registration is not: callers go on calling it until its
-    Eureka lease ends, in self-preservation for ever. With ``removeDeadSelfRegistered`` the operator removes
-    it once that is proved.
+    """A pod that registered itself is gone, but its registration is still in Eureka: callers call it until
+    its Eureka lease ends, under self-preservation for ever. With ``removeDeadSelfRegistered`` the
+    operator removes the registration once it has proof that the pod is gone.
     """
 
     UNREADABLE_INSTANCE = "UnreadableInstance"
@@ -70,66 +75,69 @@ class ConditionType(StatusCondition):
     """
 
     AMBIGUOUS_SERVICE = "AmbiguousService"
-    """The selector finds several Services whose ports or pods differ, and none is called as the
-    application. What is registered is kept, and of the others only pods of the same Service and port are
-    registered.
+    """The selector finds several Services whose ports or pods differ, and none has the application's name.
+    Registered instances are kept; another pod is registered only if it belongs to the same Service, and
+    has the same port, as a registered one.
     """
 
     AMBIGUOUS_PORT = "AmbiguousPort"
-    """There are several ports, and none is named in ``port``; the message names what there is."""
+    """The Service has several ports, and ``port`` names none of them; the message lists them."""
 
     NO_PORT = "NoPort"
-    """None of the Service's EndpointSlices has the port, in mode service the Service has not; what is
-    registered is kept.
+    """None of the Service's EndpointSlices has the port, or in mode service the Service itself has not;
+    registered instances are kept.
     """
 
     NO_ADDRESS = "NoAddress"
-    """The address that ``advertise`` asks for is not there, or not yet; what is registered is kept."""
+    """The Service does not have, or does not have yet, the address that ``advertise`` asks for; registered
+    instances are kept.
+    """
 
     ENDPOINTS_LEFT_OUT = "EndpointsLeftOut"
-    """Endpoints of the Service cannot be instances, and the message says why: they lack the port that
-    callers use, or have a host name in place of an address. The others are registered all the same.
+    """Some endpoints of the Service cannot be registered, and the message says why: they lack the port
+    that callers use, or have a host name instead of an address. The other endpoints are registered.
     """
 
     METADATA_LEFT_OUT = "MetadataLeftOut"
-    """Instances lack metadata, or their health check, that the spec takes from a port or an annotation: the
-    port is not there, or the value is none that Eureka's clients can read. They are registered all the same.
+    """Instances are registered without some metadata, or without the health check, that the spec takes
+    from a port or an annotation: the port does not exist, or Eureka's clients could not read the value.
     """
 
     LEASE_TOO_SHORT = "LeaseTooShort"
-    """Twice ``durationSeconds`` is not longer than 17 s (a Lease of 15 s and one retry) and
-    ``renewalIntervalSeconds``: instances would lapse while a standby operator takes over. They are
-    registered all the same.
+    """Twice ``durationSeconds`` is not longer than ``renewalIntervalSeconds`` plus 17 s (a Lease of 15 s
+    and one retry): instances would lapse while a standby operator takes over. They are registered all
+    the same.
     """
 
     NAME_NOT_RESERVED = "NameNotReserved"
-    """Nothing in the operator's settings gives the name to this namespace, and either others have instances
-    under it, such as machines that register themselves or a stack, so that callers come to both; or it is not
-    the name of the syncer's Service. The pods are registered all the same. Another cluster's syncers in a
-    namespace of this name are not meant.
+    """No setting of the operator reserves the application's name for this namespace, and the name is
+    doubtful: others have instances under it, such as machines that register themselves or a stack, so
+    that callers reach both; or it is not the name of the syncer's Service. The pods are registered all
+    the same. Another cluster's syncers in a namespace of the same name do not count as others.
     """
 
     DRAIN_TOO_SHORT = "DrainTooShort"
-    """The pods end while callers still call them: a rolling update loses calls. They are registered
-    all the same.
+    """The pods end while callers still call them, and a rolling update loses calls. The pods are
+    registered all the same.
     """
 
     WAITING_FOR_CALLERS = "WaitingForCallers"
-    """Pods that declare the readiness gate ``eurekube.io/callers-know`` are not ready yet, since callers may
-    not know them, or cannot learn of them: the message says why. In each roll-out it is there for a while.
+    """Pods that declare the readiness gate ``eurekube.io/callers-know`` are not ready yet, since callers
+    may not know them, or cannot learn of them: the message says why. Each roll-out has this condition
+    for a while.
     """
 
     PAUSED = "Paused"
-    """``paused`` is true; the message counts the changes that wait."""
+    """The syncer's ``paused`` is true; the message counts the changes that wait."""
 
     RECONCILING = "Reconciling"
-    """The spec is not carried out yet, and that may change by itself: kstatus and Flux wait. What only a
-    person can change counts as this for two minutes.
+    """The spec is not carried out yet, but may be later without a person's help: kstatus and Flux wait. A
+    fault that only a person can correct shows as Reconciling for its first two minutes.
     """
 
     STALLED = "Stalled"
-    """Only a person can have the spec carried out, and two minutes have passed: kstatus and Flux call it
-    failed. The reason is that of the condition that says what is wrong.
+    """The spec has not been carried out for two minutes, and only a person can help: kstatus and Flux
+    report a failure. The reason is that of the condition that names the fault.
     """
 
 
@@ -137,42 +145,44 @@ class RefreshCondition(StatusCondition):
     """Types of conditions of a StackRefresh."""
 
     READY = "Ready"
-    """It can work, and the last run went well. Unknown before the first run."""
+    """The StackRefresh can work, and its last run succeeded. Unknown before the first run."""
 
     SYNCED = "Synced"
     """The last run began after the last change of the addresses."""
 
     BRAKED = "Braked"
-    """Most addresses are gone without having been seen terminating, and nothing is run for a minute."""
+    """Most addresses are gone without having been seen terminating, and no run begins for a minute."""
 
     PAUSED = "Paused"
-    """``paused`` is true: nothing is run."""
+    """The StackRefresh's ``paused`` is true: no run begins."""
 
     RECONCILING = "Reconciling"
-    """The spec is not carried out yet, and that may change by itself: kstatus and Flux wait. What only a
-    person can change counts as this for two minutes.
+    """The spec is not carried out yet, but may be later without a person's help: kstatus and Flux wait. A
+    fault that only a person can correct shows as Reconciling for its first two minutes.
     """
 
     STALLED = "Stalled"
-    """Only a person can have the spec carried out, and two minutes have passed: kstatus and Flux call it
-    failed. The reason is that of the condition that says what is wrong.
+    """The spec has not been carried out for two minutes, and only a person can help: kstatus and Flux
+    report a failure. The reason is that of the condition that names the fault.
     """
 
 
 class RefreshReason(StrEnum):
-    """Reasons of Ready and Synced of a StackRefresh that are no types of conditions, nor a run's outcome."""
+    """Reasons of Ready and Synced of a StackRefresh that are neither types of conditions nor outcomes of a
+    run.
+    """
 
     SERVED = "Served"
-    """In sync."""
+    """The StackRefresh is in sync."""
 
     PENDING = "Pending"
-    """A run is still to begin, or to end."""
+    """A run has not begun or not ended yet."""
 
     RUNNING = "Running"
-    """A run goes on."""
+    """A run is under way."""
 
     SUCCEEDED = "Succeeded"
-    """The last run went well."""
+    """The last run succeeded."""
 
     UNKNOWN_TARGET = "UnknownTarget"
     """The operator's settings have no target of this name; nothing is run."""
@@ -183,13 +193,13 @@ class RefreshReason(StrEnum):
     """
 
     NO_MATCHING_SERVICE = "NoMatchingService"
-    """The selector finds no Service, and none was served before; nothing is run."""
+    """The selector finds no Service, and no run has served one before; nothing is run."""
 
 
 class Reason(StrEnum):
-    """Reasons of Ready and Synced of a EurekaSyncer that are no types of conditions themselves.
+    """Reasons of Ready and Synced of a EurekaSyncer that are not types of conditions.
 
-    A EurekaMirror gives some of them as well.
+    A EurekaMirror uses some of them as well.
     """
 
     EUREKA_UNREACHABLE = "EurekaUnreachable"
@@ -208,10 +218,12 @@ class Reason(StrEnum):
     """Any other error; the log tells more."""
 
     NOT_ALLOWED = "NotAllowed"
-    """The operator's settings allow the syncer no such namespace or application; nothing is changed."""
+    """The operator's settings do not allow the syncer its namespace or its application; nothing is
+    changed.
+    """
 
     UNKNOWN_EUREKA = "UnknownEureka"
-    """The operator has no connection of this name; nothing is changed."""
+    """The operator has no connection of the name in ``spec.eureka``; nothing is changed."""
 
     INVALID_INSTANCE = "InvalidInstance"
     """The registration has a value that Eureka does not take, such as a name with a control character."""
@@ -223,35 +235,35 @@ class Reason(StrEnum):
     """The Service is of type ExternalName, which has no endpoints and no address."""
 
     NAMESPACE_NOT_READ = "NamespaceNotRead"
-    """The Services of the namespace have not been read yet; it passes by itself."""
+    """The operator has not read the namespace's Services yet; no action is needed."""
 
     NODES_NOT_READ = "NodesNotRead"
-    """The nodes have not been read yet; it passes by itself."""
+    """The operator has not read the nodes yet; no action is needed."""
 
     PODS_NOT_READ = "PodsNotRead"
-    """The pods have not been read yet; it passes by itself."""
+    """The operator has not read the pods yet; no action is needed."""
 
     NOT_SERVED = "NotServed"
-    """No operator has looked at the syncer for longer than a lease: nobody renews what it has in Eureka."""
+    """No operator has looked at the syncer for longer than a lease: nobody renews its instances in Eureka."""
 
     INSTANCES_UP = "InstancesUp"
-    """Ready, although not in sync."""
+    """Instances are UP (Ready is True), although the syncer is not in sync."""
 
     NONE_UP = "NoneUp"
-    """In sync, and no instance is UP."""
+    """The syncer is in sync, and none of its instances is UP."""
 
 
 class MirrorReason(StrEnum):
-    """Reasons of Ready and Synced of a EurekaMirror alone that are no types of conditions themselves."""
+    """Reasons of Ready and Synced that only a EurekaMirror has, and that are not types of conditions."""
 
     INVALID_SPEC = "InvalidSpec"
-    """The spec is not what the CRD of this version takes; nothing is changed."""
+    """This version's CRD would refuse the spec; nothing is changed."""
 
     IN_SYNC = "InSync"
-    """The cluster shows what Eureka holds."""
+    """The mirrored Services have the endpoints that Eureka holds."""
 
     ENDPOINTS_READY = "EndpointsReady"
-    """Each Service has an endpoint that is called."""
+    """Each mirrored Service has at least one ready endpoint."""
 
     NONE_READY = "NoneReady"
-    """A Service has no endpoint that is called, or there is none."""
+    """A mirrored Service has no ready endpoint, or the mirror has no Service."""

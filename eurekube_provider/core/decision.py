@@ -1,26 +1,26 @@
-"""The decision for one syncer: what is done at each registry, what waits, and for what. Pure.
+"""The decision for one syncer: what changes at each registry, what waits, and for what. Pure.
 
-All that was read for a syncer is a :class:`Situation`, and :func:`decide` makes a :class:`Decision` of it. A
-syncer that is refused, paused, in doubt or deleted is a row of :data:`RULES`, and has no path of its own. Of
-an instance that it has at a registry the first of these is true:
+All that was read for a syncer is a :class:`Situation`; :func:`decide` turns it into a :class:`Decision`. A
+syncer that is refused, paused, in doubt or deleted is a row of :data:`RULES`, not a branch of its own. For
+each instance that the syncer has at a registry, the first of these rows that is true decides:
 
-==========================================  =====================================================
-it is wanted where it stands                it stays, and is brought up to date
-another syncer wants it                     it is given to that one, as it stands
-it ended: seen terminating, or without pod  it leaves
-another pod has its address                 it leaves
-what others want is not known yet           it stays
-it is wanted elsewhere, or by another id    it leaves once it stands there
-it is not wanted                            it leaves
-==========================================  =====================================================
+==============================================  =====================================================
+the instance is wanted where it stands          it stays, and is brought up to date
+another syncer wants it                         it is given to that syncer, as it stands
+its pod was seen terminating, or is gone        it leaves
+another pod has its address                     it leaves
+the wishes of other syncers are not known yet   it stays
+it is wanted elsewhere, or by another id        it leaves once it is registered there
+it is not wanted                                it leaves
+==============================================  =====================================================
 
-To leave is to lapse where the policy removes nothing, or the syncer is paused. The brake may hold back what
-leaves and was not seen terminating.
+Where the policy removes nothing, or the syncer is paused, an instance that leaves is not removed but lapses:
+nobody renews it. The brake may hold back instances that leave without having been seen terminating.
 
-A cluster may be called otherwise than it was. What the same syncer has under a former name is its own: it is
-given to it first, under the id that it has, and then one of these is true of it as well. What it has under
-another name of the cluster that nobody said is a former one is left as it is, and renewed for as long as it
-is in the way of what is wanted.
+A cluster may change its name. The instances that a syncer has under a former name are its own: the syncer
+first takes them over under the ids that they have, and then the table is true of them, too. Instances under
+another name of the cluster that nobody declared a former one are not changed, and are renewed as long as they
+are in the way of the desired ones.
 """
 
 from __future__ import annotations
@@ -52,13 +52,15 @@ from eurekube_provider.core.syncer import OnTermination, Syncer
 from eurekube_provider.core.syncer_plan import plan_of_syncer
 
 HEIR_POLL_SECONDS = 0.1
-"""Between two looks at what another syncer wants, while that is not known."""
+"""Seconds until the next decision while the wishes of another syncer are not known."""
 
 REPORTED_WITHIN_SECONDS = 5.0
-"""Servers tell each other of a change within half a second, unless they are busy."""
+"""Seconds until the next decision while servers may not have told each other of a change; usually they
+need half a second.
+"""
 
 RECHECK_SECONDS = 20.0
-"""After which a syncer is decided again in whose way something stands that nobody tells of."""
+"""Seconds until the next decision for a syncer that is blocked by something whose end no event reports."""
 
 
 class State(Enum):
@@ -66,24 +68,24 @@ class State(Enum):
 
     SERVED = "served"
     DOUBTFUL = "doubtful"
-    """More may be wanted than is known."""
+    """More instances may be desired than are known."""
 
     PAUSED = "paused"
     REFUSED = "refused"
-    """It must not register what it asks for, or cannot be read."""
+    """The syncer must not register what it asks for, or its spec cannot be read."""
 
     DELETED = "deleted"
     UNKNOWN = "unknown"
-    """Nobody can read whether it is there."""
+    """The operator cannot read whether the syncer exists."""
 
 
 class Removes(Enum):
-    """The instances that leave where they are not wanted."""
+    """The kinds of unwanted instances that a state's rules remove."""
 
     ALL = "all"
     ENDED = "ended"
     TAKEN = "taken"
-    """Of those that ended, the ones whose address another pod has by now."""
+    """Only ended instances whose address another pod has already."""
 
     NONE = "none"
 
@@ -92,11 +94,11 @@ class Removes(Enum):
 class Rules:
     """The rules for one state of a syncer.
 
-    :ivar registers: True if what is wanted is registered and brought up to date.
-    :ivar restores: True if what a registry forgot comes back as it stood.
-    :ivar renews: True if what does not leave is renewed.
-    :ivar takes_over: True if what it has under a former name of the cluster is given to it.
-    :ivar lapses: True if what leaves is renewed no more, and not removed.
+    :ivar registers: True if desired instances are registered and brought up to date.
+    :ivar restores: True if instances that a registry forgot are registered again as they were.
+    :ivar renews: True if instances that do not leave are renewed.
+    :ivar takes_over: True if the syncer takes over its instances under a former name of the cluster.
+    :ivar lapses: True if leaving instances are no longer renewed, and not removed.
     """
 
     registers: bool = False
@@ -118,15 +120,15 @@ RULES: Mapping[State, Rules] = {
 }
 
 Place = tuple[str, Key]
-"""The name of a registry, and an instance that stands there."""
+"""The name of a registry, and the key of an instance there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heir:
-    """Another syncer that wants an instance as well.
+    """Another syncer that wants an instance which this syncer gives up.
 
-    :ivar syncer: its namespace and name.
-    :ivar wants: the instance as it wants it.
+    :ivar syncer: the other syncer's namespace and name.
+    :ivar wants: the instance as the other syncer wants it.
     """
 
     syncer: tuple[str, str]
@@ -139,37 +141,39 @@ _NO_HISTORY = BrakeHistory()
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """All that is known of a syncer when it is decided what to do.
+    """All that is known of a syncer at the time of a decision.
 
-    :ivar key: its namespace and name.
+    :ivar key: the syncer's namespace and name.
     :ivar owner: the owner of the instances that may be changed.
     :ivar held: the owner's instances, by registry.
     :ivar home: the registry that the syncer names; empty where it registers nothing.
-    :ivar syncer: its spec; None where it is refused, or asks for nothing any more.
-    :ivar refusal: why it is refused.
-    :ivar claimed: the names that it has been called by before.
-    :ivar policy: True if something may be removed; a deleted syncer's instances are in any case.
-    :ivar neighbours: by registry, everything under the applications that may be registered there.
+    :ivar syncer: the syncer's spec; None where it is refused, or asks for nothing any more.
+    :ivar refusal: why the syncer is refused.
+    :ivar claimed: the names under which the syncer had instances before.
+    :ivar policy: whether instances may be removed; a deleted syncer's are removed in any case.
+    :ivar neighbours: by registry, every instance of the applications that may be registered there.
     :ivar terminating: ids of held instances whose endpoints were seen terminating.
-    :ivar ended: ids of held instances of whose pods the cluster has none any more.
-    :ivar taken: by id of held instances, the pod of another Service that has their address by now.
-    :ivar forgotten: by registry, what it forgot, and whose endpoint is still ready.
+    :ivar ended: ids of held instances whose pods the cluster no longer has.
+    :ivar taken: by id of held instances whose address a pod of another Service has now, that pod.
+    :ivar forgotten: by registry, instances that it forgot and whose endpoints are still ready.
     :ivar same_eureka: other connections that lead to the servers of ``home``.
-    :ivar doubts: other connections of which that is not known, with the reason; None where time will tell.
-    :ivar unlisted: instances at ``home`` that the owner may have there though no list shows them.
+    :ivar doubts: other connections that may or may not lead to the servers of ``home``, with the reason for
+        the doubt; None where time will tell.
+    :ivar unlisted: instances that the owner may have at ``home`` though no list shows them.
     :ivar unread: why ``home`` cannot be changed.
     :ivar heirs: the instances that this syncer gives up and others want.
-    :ivar is_awaited: True if what they want is not known yet.
-    :ivar is_forced: True if a person wants the deleted syncer to go at once, whatever it leaves behind.
-    :ivar former: by registry, what the syncer has under former names of its cluster.
-    :ivar unclaimed: by registry, what it has under other names of its cluster of which nobody said that they
-        are former ones.
+    :ivar is_awaited: True if the wishes of the other syncers are not known yet.
+    :ivar is_forced: True if a person wants the deleted syncer to go at once, whatever it leaves in Eureka.
+    :ivar former: by registry, the syncer's instances under former names of its cluster.
+    :ivar unclaimed: by registry, the syncer's instances under other names of its cluster that nobody declared
+        former ones.
     :ivar twins: instances that the syncer's pods registered themselves, by the key of the desired one.
-    :ivar removable: instances that deleted pods had registered themselves, and those that may be removed for
-        that: the one exception to the rule that others' instances are left alone.
-    :ivar self_registered: instances that pods, gone or not, registered themselves, and that are still there.
-    :ivar notes: problems with others' instances beside its own.
-    :ivar now: seconds, of a clock that does not jump; ``unix_now`` is the time as people read it.
+    :ivar removable: instances that deleted pods had registered themselves, and that may be removed: the one
+        exception to the rule that others' instances are left alone.
+    :ivar self_registered: instances that pods, living or gone, registered themselves, and that are still in
+        Eureka.
+    :ivar notes: problems with others' instances.
+    :ivar now: seconds, of a clock that does not jump; ``unix_now`` is the time of day.
     """
 
     key: tuple[str, str]
@@ -206,7 +210,9 @@ class Situation:
 
     @property
     def given_up(self) -> dict[str, list[Instance]]:
-        """By registry, what other syncers may have: not wanted any more, and not seen terminating."""
+        """Instances, by registry, that other syncers may take over: no longer wanted, and not seen
+        terminating.
+        """
         if RULES[self.state].removes is not Removes.ALL:
             return {}
         found, wanted = {}, self.desired.keys
@@ -222,14 +228,16 @@ class Situation:
 
     @property
     def may_leave(self) -> list[Instance]:
-        """The instances that it has and does not want UP: of these it counts whether they ended."""
+        """The syncer's instances that are not wanted UP: their removal may depend on whether their pods
+        ended.
+        """
         down = {one.key for one in self.desired.instances if one.status is not Status.UP}
         up = self.desired.keys - down
         return [one for one in self.registered if one.key not in up]
 
     @property
     def registered(self) -> list[Instance]:
-        """All that the syncer has, by whatever name of its cluster."""
+        """All instances of the syncer, under whatever name of its cluster."""
         by_name = (self.held, self.former, self.unclaimed)
         return [one for held in by_name for there in held.values() for one in there]
 
@@ -238,13 +246,15 @@ class Situation:
 class RegistrySteps:
     """The changes at one registry.
 
-    :ivar registrations: these, updates, and changes of statuses.
-    :ivar moves: removals of what stands at the registry that the syncer names.
-    :ivar takeovers: updates of what the syncer had under a former name of its cluster.
-    :ivar evictions: removals of what pods that are gone registered themselves: nobody else's are removed.
-    :ivar lapses: instances that are renewed no more, and left to the registry to forget.
-    :ivar renewals: instances under another name of its cluster, which are renewed all the same.
-    :ivar refusals: instances that are left alone since somebody else's is there; see :class:`~.plan.Plan`.
+    :ivar takeovers: updates of the syncer's instances under a former name of its cluster.
+    :ivar registrations: registrations, updates, and changes of statuses.
+    :ivar moves: removals of instances that are registered already at the registry that the syncer names.
+    :ivar evictions: removals of instances that pods which are gone had registered themselves; no other
+        foreign instance is removed.
+    :ivar lapses: instances that are no longer renewed, so that the registry forgets them.
+    :ivar renewals: instances under another name of the cluster, which are renewed all the same.
+    :ivar refusals: instances that are not changed since another owner's is in their place; see
+        :class:`~.plan.Plan`.
     """
 
     takeovers: tuple[Change, ...] = ()
@@ -261,17 +271,20 @@ class RegistrySteps:
 
     @property
     def judged(self) -> tuple[Change, ...]:
-        """The changes by which the brake judges: callers miss nothing of the others."""
+        """The changes that the brake judges; the others take no instance from callers."""
         return (*self.restores, *self.registrations, *self.removals)
 
     @property
     def plan(self) -> Plan:
-        """All of it as one plan, without what is somebody else's."""
+        """The changes as one plan, without the evictions of instances of other owners."""
         changes = (*self.takeovers, *self.handovers, *self.judged, *self.moves)
         return Plan(changes, self.refusals, self.doubled)
 
     def without(self, held: frozenset[int]) -> RegistrySteps:
-        """Return them without what the brake holds back, by identity."""
+        """Return the steps without the changes that the brake holds back.
+
+        :param held: the ``id()`` of each change that is held back.
+        """
         return replace(
             self,
             registrations=tuple(one for one in self.registrations if id(one) not in held),
@@ -286,15 +299,15 @@ _NOT_BRAKED = Braked()
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The changes for a syncer, and whatever they wait for.
+    """The changes for a syncer, and the reasons for which changes wait.
 
-    :ivar at: by registry, in the order in which it is done: where something is given first, then the
-        syncer's own.
-    :ivar differing: all that differs at the registry that it names, done or not.
+    :ivar at: the steps by registry, in the order of execution: registries with hand-overs first, then the
+        syncer's own changes.
+    :ivar differing: all differences at the registry that the syncer names, carried out or not.
     :ivar waiting: how many changes a paused syncer does not make.
     :ivar brake: the changes that are held back, and why.
-    :ivar again_seconds: when to decide again, though nothing tells of a change.
-    :ivar error: why something waits that is to be tried again.
+    :ivar again_seconds: seconds until the next decision, though no event reports a change.
+    :ivar error: why a change waits that is to be tried again.
     """
 
     at: Mapping[str, RegistrySteps]
@@ -306,7 +319,7 @@ class Decision:
 
 
 def decide(situation: Situation) -> Decision:
-    """Decide what is to be done for a syncer."""
+    """Decide what changes for a syncer at each registry, what waits, and when to decide again."""
     if situation.is_forced:
         return Decision({name: RegistrySteps(lapses=tuple(there)) for name, there in situation.held.items()})
     rules = RULES[situation.state]
@@ -352,7 +365,7 @@ def decide(situation: Situation) -> Decision:
 
 
 def _is_moving(situation: Situation, home: RegistrySteps) -> bool:
-    """Return whether something stands elsewhere that is registered now where it is wanted."""
+    """Return whether an instance at another registry is now being registered at the syncer's own."""
     others = [there for name, there in situation.held.items() if there and name != situation.home]
     if not others or situation.state is not State.SERVED:
         return False
@@ -361,9 +374,9 @@ def _is_moving(situation: Situation, home: RegistrySteps) -> bool:
 
 
 def _while_paused(situation: Situation, restores: tuple[Change, ...]) -> tuple[Plan, int]:
-    """Return what differs for a paused syncer, and how many changes it does not make.
+    """Return the plan that a paused syncer would have, and the number of its changes that are not made.
 
-    :param restores: the changes that it makes.
+    :param restores: the changes that the paused syncer makes all the same.
     """
     state = State.DOUBTFUL if situation.desired.is_in_doubt else State.SERVED
     meant = _Draft(situation, RULES[state]).steps(situation.home)
@@ -376,13 +389,13 @@ def _while_paused(situation: Situation, restores: tuple[Change, ...]) -> tuple[P
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """The decision in a state, if the brake held nothing back."""
+    """The steps for a syncer in one state, before the brake holds any of them back."""
 
     situation: Situation
     rules: Rules
 
     def steps(self, name: str) -> RegistrySteps:
-        """Return what is done at a registry."""
+        """Return the changes at one registry."""
         situation, is_home = self.situation, name == self.situation.home
         if is_home and situation.unread is not None:
             return _NO_STEPS
@@ -431,8 +444,10 @@ class _Draft:
     def _sorted(
         self, name: str, *, is_home: bool
     ) -> tuple[list[tuple[Instance, Instance]], list[Instance], list[Instance]]:
-        """Sort what is held at a registry: what is given, as it is wanted and as it stands; what leaves; and
-        what leaves since it stands at home. The rest stays.
+        """Sort the instances that the syncer holds at a registry by what becomes of them.
+
+        :returns: the instances given to other syncers (as wanted, and as they stand); those that leave; and
+            those that leave because they are registered at ``home``. Instances in none of the lists stay.
         """
         situation, removes = self.situation, self.rules.removes
         wanted = situation.desired.keys
@@ -469,8 +484,8 @@ class _Draft:
         return given, leaving, moved
 
     def _renewed(self, name: str) -> tuple[Instance, ...]:
-        """Return what is renewed though it is not the syncer's by name: nothing that ended, and where it is
-        known what is wanted, only the same endpoints.
+        """Return the instances under other names of the cluster that are renewed: none that ended, and
+        once the desired instances are known, only those of the same endpoints.
         """
         situation = self.situation
         left = situation.unclaimed.get(name, ())
@@ -490,18 +505,22 @@ class _Draft:
         )
 
     def _wanted_and_up(self, name: str) -> frozenset[tuple[str, str, str]]:
-        """Return the endpoints that are UP at a registry as they are wanted: one more id is too many."""
+        """Return the endpoints of desired instances that are UP at a registry: a second id for one of them
+        is superfluous.
+        """
         held, wanted = self.situation.held[name], self.situation.desired.keys
         up = (one for one in held if one.key in wanted and one.status is Status.UP)
         return frozenset(map(_endpoint, up))
 
     def _is_shown(self, one: Instance) -> bool:
-        """Return whether an instance stays until its endpoint is gone, as OUT_OF_SERVICE."""
+        """Return whether a terminating instance stays as OUT_OF_SERVICE until its endpoint is gone."""
         syncer = self.situation.syncer
         is_kept = syncer is not None and syncer.on_termination is OnTermination.OUT_OF_SERVICE
         return is_kept and self.rules.registers and one.instance_id in self.situation.desired.terminating
 
 
 def _endpoint(one: Instance) -> tuple[str, str, str]:
-    """Return the endpoint of an instance, by whatever name of the cluster."""
+    """Return the endpoint of an instance (application, id and IP address) without the cluster's name in
+    the id.
+    """
     return one.application, without_cluster(one.instance_id), one.ip_address

@@ -1,8 +1,8 @@
 """Arithmetic of a drain: for how long callers still call an instance that has left Eureka.
 
-Pure. A removed instance is called until every cache between Eureka and the callers has forgotten it, and
-all of them may be as old as they can get at the same time. Who serves for as long fails no call; who serves
-for less has guessed.
+Pure. Callers call a removed instance until every cache between Eureka and them has forgotten it, and all
+these caches may have their greatest age at the same time. A pod that serves for that long fails no call; a
+shorter time is a guess.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from dataclasses import dataclass, fields
 from eurekube_provider.core.errors import ConfigurationError
 
 CALLERS_LEAVE_SECONDS = 600.0
-"""By then callers have left a Eureka server that hangs, and know what another one shows.
+"""Seconds after which callers have left a Eureka server that hangs, and know what another server shows.
 
-Spring's client waits 180 s for an answer, may choose the same server once more, and doubles its interval of
-30 s with each fetch that takes longer: it asks another server up to 540 s later (538 s were measured). Its
+Spring's client waits 180 s for an answer, may choose the same server a second time, and doubles its interval
+of 30 s with each fetch that takes longer: it asks another server up to 540 s later (538 s were measured). Its
 load balancer's cache adds 35 s.
 """
 
 CALLERS_RETURN_SECONDS = 300.0
-"""So late callers of a server that hung may ask it again, by an interval that was doubled up to tenfold."""
+"""Seconds after which callers ask a server again that hung: their fetch interval may have doubled up to
+tenfold.
+"""
 
 DEFAULT_SHUTDOWN_SECONDS = 30
-"""Time that a process gets to end after SIGTERM: Kubernetes' default for a whole grace period."""
+"""Seconds that a process gets to end after SIGTERM: Kubernetes' default for a whole grace period."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,42 +63,46 @@ class Drain:
 
     @property
     def caches_seconds(self) -> float:
-        """The age that all caches between a server's registry and the callers may have together."""
+        """Seconds: the greatest age that all caches between a server's registry and the callers can reach
+        together.
+        """
         caches = self.server_cache_seconds, self.client_fetch_seconds, self.load_balancer_cache_seconds
         return math.fsum(caches)
 
     @property
     def forgotten_after_seconds(self) -> int:
-        """The time from the removal in Eureka until the last caller has forgotten the instance."""
+        """Seconds from an instance's removal in Eureka until the last caller has forgotten it."""
         return math.ceil(self.caches_seconds + self.replication_seconds)
 
     @property
     def known_after_seconds(self) -> int:
-        """The time from when every server shows an instance until the last caller knows it."""
+        """Seconds from the time when every server shows an instance until the last caller knows it."""
         return math.ceil(self.caches_seconds + self.margin_seconds)
 
     @property
     def prestop_seconds(self) -> int:
-        """The time from the beginning of a pod's deletion until its process may be asked to end.
+        """Seconds from the beginning of a pod's deletion until its process may be asked to end.
 
-        Longer than :attr:`forgotten_after_seconds`, since the removal itself may have to wait for an
-        operator that takes over.
+        Longer than :attr:`forgotten_after_seconds`, since the removal itself may have to wait for an operator
+        that takes over.
         """
         return math.ceil(math.fsum(getattr(self, field.name) for field in fields(self)))
 
     @property
     def min_ready_seconds(self) -> int:
-        """For how long a new pod must be ready before a rollout lets the next old one go.
+        """Seconds for which a new pod must be ready before a rollout ends the next old one
+        (``minReadySeconds``).
 
-        What arrives takes the same way through the same caches as what leaves.
+        A new instance takes the same way through the same caches as a removed one.
         """
         return self.prestop_seconds
 
     def grace_period_seconds(self, shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS) -> int:
-        """``terminationGracePeriodSeconds``: preStop counts towards it, and a shorter one cuts it off.
+        """Return ``terminationGracePeriodSeconds``; it includes the preStop, and a shorter one would cut it
+        off.
 
         :param shutdown_seconds: the time that the process itself needs after SIGTERM.
-        :raises ConfigurationError: it is less than 1: the process would be killed at once.
+        :raises ConfigurationError: ``shutdown_seconds`` is less than 1: the process would be killed at once.
         """
         if shutdown_seconds < 1:
             raise ConfigurationError(
@@ -106,4 +112,6 @@ class Drain:
 
 
 QUICK = Drain(server_cache_seconds=3, client_fetch_seconds=5, load_balancer_cache_seconds=2)
-"""Caches with which callers learn of a change within 10 s, at more requests to Eureka."""
+"""Settings of caches with which callers learn of a change within 10 s, at the price of more requests to
+Eureka.
+"""

@@ -1,4 +1,4 @@
-"""Finds which endpoints of registered instances EndpointSlices still show. Pure."""
+"""Search of EndpointSlices for the endpoints of registered instances. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from eurekube_provider.core.objects import Object, is_ready, is_terminating, pod
 
 
 def restorable(lost: Iterable[Instance], slices: Iterable[Object]) -> list[Instance]:
-    """Return the instances whose endpoint is in the cluster, ready and at the same address, as they stood.
+    """Return the lost instances, as they were, whose endpoints are still ready at the same address.
 
-    :param slices: the EndpointSlices as they are now. For the instance of a whole Service any ready endpoint
-        of it will do.
+    :param slices: the current EndpointSlices. For the instance of a whole Service any ready endpoint of the
+        Service is enough.
     """
     left = [one for one in lost if not one.is_leaving]
     if not left:
@@ -42,11 +42,13 @@ def restorable(lost: Iterable[Instance], slices: Iterable[Object]) -> list[Insta
 
 
 def vanished(held: Collection[Instance], slices: Iterable[Object]) -> list[Instance]:
-    """Return pods that stand in no slice by name or address, while fellow pods of their application still do.
+    """Return the instances whose pods no EndpointSlice has by name or address, while other pods of the
+    application are still there.
 
-    Where none does, the source may be broken. Whole Services, and endpoints that are no pods, are left aside.
+    Where no pod of an application is left, the source may be broken, and none is returned. Whole Services,
+    and endpoints that are not pods, are never returned.
 
-    :param slices: all of the namespaces in question.
+    :param slices: all EndpointSlices of the instances' namespaces.
     """
     items = list(slices)
     pods = pods_of(items)
@@ -69,15 +71,16 @@ def vanished(held: Collection[Instance], slices: Iterable[Object]) -> list[Insta
 def taken_addresses(
     held: Iterable[Instance], own: Iterable[Object], slices: Iterable[Object]
 ) -> dict[str, tuple[str, str]]:
-    """Return by id the pods, of other Services, to which addresses of held instances' pods went.
+    """Return, by id of held instances whose address a pod of another Service now has, that pod.
 
     Kubernetes gives an address to one pod at a time: a ready endpoint of another pod proves that the
-    instance's is gone. It proves nothing where two endpoints share the address, as those of pods in their
-    node's network do, nor of endpoints without a pod. Another pod of the same Service serves its callers.
+    instance's pod is gone. There is no proof where two endpoints share the address, as pods in their node's
+    network do, nor for endpoints without a pod. A pod of the same Service does not count: it serves the same
+    callers.
 
-    :param own: the EndpointSlices of the Services that the instances are of.
-    :param slices: all that are known.
-    :returns: namespace and name of each such pod.
+    :param own: the EndpointSlices of the instances' own Services.
+    :param slices: all known EndpointSlices.
+    :returns: namespace and name of each pod that has the address now.
     """
     pods = {
         one.instance_id: (namespace, name, one.ip_address)
@@ -103,14 +106,14 @@ def taken_addresses(
 
 
 def _endpoints(slices: Iterable[Object]) -> Iterator[tuple[str, Object, Object]]:
-    """Each endpoint of these slices: its namespace, itself, and its slice."""
+    """Yield each endpoint of EndpointSlices: its namespace, the endpoint, and its slice."""
     for item in slices:
         for endpoint in item.get("endpoints") or ():
             yield item["metadata"]["namespace"], endpoint, item
 
 
 def pods_of(slices: Iterable[Object]) -> set[tuple[str, str]]:
-    """Return namespace and name of the pods that stand in these slices."""
+    """Return namespace and name of the pods in EndpointSlices."""
     return {
         (namespace, target["name"])
         for namespace, endpoint, _ in _endpoints(slices)
@@ -119,7 +122,7 @@ def pods_of(slices: Iterable[Object]) -> set[tuple[str, str]]:
 
 
 def is_pod(name: str) -> bool:
-    """Return whether this is no address, and no Service's mark in an id."""
+    """Return whether the name in an instance's id is a pod's, and not an IP address or a Service's name."""
     if ".svc" in name or not name:
         return False
     try:

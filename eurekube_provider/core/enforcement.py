@@ -1,8 +1,8 @@
 """The status of a stack's registration, and the mark that tells an enforced status from a person's.
 
 A stack's registration begins UP and leaves its status to people, unless its program enforces one. The mark
-:data:`~eurekube_provider.core.identity.ENFORCED_KEY` is written before the status and goes after it: whatever
-dies in between, the next run knows whose the status is.
+:data:`~eurekube_provider.core.identity.ENFORCED_KEY` is written before the status is set and removed after
+the status is gone: if a process dies in between, the next run still knows who set the status.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from eurekube_provider.core.model import Instance, Status
 class InstancePolicy:
     """The policy by which one registration of a stack is planned. A syncer's instances have none.
 
-    :ivar adopt: True if it is taken over where it belongs to somebody else.
-    :ivar enforce: the status to bring about, over a person's as well; None leaves it to people, and lifts one
-        that is marked as enforced.
+    :ivar adopt: True if the stack takes the instance over where it belongs to another owner.
+    :ivar enforce: the status to bring about, replacing a person's as well; None leaves the status to people,
+        and lifts one that is marked as enforced.
     """
 
     adopt: bool = False
@@ -27,10 +27,11 @@ class InstancePolicy:
 
 
 def status_to_reach(enforce: Status | None, have: Instance | None) -> Status | None:
-    """The status to bring about; None where it is left to people.
+    """Return the status to bring about; None where it is left to people.
 
-    UP where a program enforced another one, and none asks for it any more. What a person set since stands,
-    and STARTING is what it has on its way to OUT_OF_SERVICE.
+    UP replaces a status that an earlier program enforced when none is enforced any more. A status that a
+    person set since then stays; STARTING counts as enforced, since an instance has it on its way to
+    OUT_OF_SERVICE.
     """
     if enforce is not None or have is None or not have.enforced:
         return enforce
@@ -39,15 +40,17 @@ def status_to_reach(enforce: Status | None, have: Instance | None) -> Status | N
 
 
 def being_lifted(have: Instance | None, status: Status | None) -> Status | None:
-    """The status that a run began to lift, where the server that was asked has it UP already; else None."""
+    """Return the enforced status that a run began to lift, if the server that was asked shows UP already;
+    else None.
+    """
     former, _, later = have.enforced.partition(" ") if have is not None else ("", "", "")
     is_lifted = have is not None and status is Status.UP is have.status and later == Status.UP
     return Status(former) if is_lifted else None
 
 
 def has_another_status(enforce: Status | None, have: Instance | None) -> bool:
-    """Return whether registering alone does not bring the status about, or another server may hold a former
-    one.
+    """Return whether a status is still to be set or cleared: a registration alone does not bring it about,
+    or another server may hold a former one.
     """
     if have is None:
         return enforce is Status.OUT_OF_SERVICE
@@ -56,10 +59,10 @@ def has_another_status(enforce: Status | None, have: Instance | None) -> bool:
 
 
 def sent_first(want: Instance, enforce: Status | None, have: Instance | None) -> Instance:
-    """Return the registration that must precede the setting or clearing of the status, where there is one.
+    """Return the registration to send before the status is set or cleared.
 
-    A status of ours that stands until then, and the one that is to come, are both marked: whatever dies in
-    between, neither passes for a person's. The mark of the first goes after its status has gone.
+    It marks the enforced status that still stands and the one that follows: if the process dies in between,
+    neither is taken for a person's. The mark of the first status is removed after that status is gone.
     """
     status = status_to_reach(enforce, have)
     sent = replace(want, status=status_to_send(status, have))
@@ -75,10 +78,11 @@ def sent_first(want: Instance, enforce: Status | None, have: Instance | None) ->
 
 
 def status_to_send(wanted: Status | None, have: Instance | None) -> Status:
-    """The status to register with, so that a person's override stays and callers see no state in between.
+    """Return the status to register with, so that a person's override stays and callers see no state in
+    between.
 
-    The server believes DOWN and STARTING even over an override, and ignores a registration that comes or
-    goes OUT_OF_SERVICE: that one is set afterwards.
+    A server accepts a registration's DOWN and STARTING even over an override. It ignores a registration to or
+    from OUT_OF_SERVICE: that status is set by a request of its own afterwards.
     """
     if have is None:
         if wanted is Status.OUT_OF_SERVICE:
@@ -92,12 +96,16 @@ def status_to_send(wanted: Status | None, have: Instance | None) -> Status:
 
 
 def own_status(have: Instance) -> Status:
-    """The instance's own status, as far as it can be known: under an override it is taken for UP."""
+    """Return the status that the instance registered, as far as it can be known: UP is assumed under an
+    override.
+    """
     return Status.UP if have.is_overridden else have.status
 
 
 def as_it_may_stand(want: Instance, enforce: Status | None, held: Instance) -> Instance:
-    """``want`` with the marks that stay while a server is away that may hold what they tell of."""
+    """Return ``want`` with the marks that must stay while a server is away that may still hold the marked
+    status.
+    """
     marks = dict(want.metadata)
     if _may_be_out_elsewhere(enforce, held):
         marks[LEAVING_KEY] = held.metadata[LEAVING_KEY]
@@ -107,7 +115,7 @@ def as_it_may_stand(want: Instance, enforce: Status | None, held: Instance) -> I
 
 
 def _may_be_out_elsewhere(enforce: Status | None, have: Instance) -> bool:
-    """Return whether a drain was undone but at a server that was away: our mark stays until that one was
-    asked.
+    """Return whether a drain was undone except at a server that was away: the mark stays until that server
+    was asked.
     """
     return have.is_leaving and have.status is Status.UP and enforce is not Status.OUT_OF_SERVICE

@@ -1,6 +1,6 @@
 """The tree of all errors that Eurekube raises on purpose.
 
-A message stands alone: what was tried, on which application and instance, at which server (never with
+A message is understood alone: what was tried, on which application and instance, at which server (never with
 credentials), what came back and what to do next. Pulumi shows its users nothing but that one sentence.
 """
 
@@ -13,13 +13,13 @@ from eurekube_provider.core.quoting import printable_lines
 
 
 class EurekubeError(Exception):
-    """The root of the tree: catching it catches whatever Eurekube raises on purpose.
+    """The root of the tree: catching it catches every error that Eurekube raises on purpose.
 
-    Its text may repeat what others wrote, and is shown by many: by us, by Pulumi, by Kubernetes. So it holds
-    nothing that a terminal obeys.
+    A message may repeat text that others wrote, and Eurekube, Pulumi and Kubernetes show it. So it contains
+    no control characters that a terminal would obey.
 
-    :ivar may_be_left: True if what failed may have left something behind, which a state should name.
-    :ivar half_made: the id and the state of that, for an engine that can keep them.
+    :ivar may_be_left: True if the failed operation may have left something behind, which a state should name.
+    :ivar half_made: the id and the state of what was left behind, for an engine that can keep them.
     """
 
     may_be_left = False
@@ -64,7 +64,7 @@ class RegistryError(EurekubeError):
 
 
 class RegistryUnreachable(RegistryError):
-    """No usable answer: connection refused, time-out or a 5xx. Trying again later may help."""
+    """A server gave no usable answer: connection refused, time-out or a 5xx. Trying again later may help."""
 
 
 class RegistrySilent(RegistryUnreachable):
@@ -72,7 +72,9 @@ class RegistrySilent(RegistryUnreachable):
 
 
 class RegistryDenied(RegistryError):
-    """401 or 403. Trying again does not help: credentials or the server's security settings are wrong."""
+    """Eureka answered 401 or 403: the credentials or the server's security settings are wrong; trying
+    again does not help.
+    """
 
 
 class RegistryRejected(RegistryError):
@@ -88,18 +90,20 @@ class SomeFailed(EurekubeError):
 
 
 class DrainInterrupted(EurekubeError):
-    """A drain was ended before its time; what was out of service is put back, and nothing was removed."""
+    """A drain was ended before its time: the instances are put back in service, and none was removed."""
 
 
 class LeadershipLost(EurekubeError):
     """A change was not sent: this replica does not hold the Lease, or did not renew it in time.
 
-    Anyone who leads looks at everything again, so that nothing needs to be tried again.
+    The replica that leads reads everything again, so that nothing needs to be retried here.
     """
 
 
 class OperatorStillNeeded(EurekubeError):
-    """An operator was not removed: it serves syncers of others, or nobody could tell."""
+    """An operator was not removed: it serves syncers of others, or it could not be determined whether it
+    does.
+    """
 
 
 class KubernetesError(EurekubeError):

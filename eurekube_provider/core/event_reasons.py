@@ -1,4 +1,4 @@
-"""The reasons of Kubernetes Events that are no conditions: each stands here and nowhere else."""
+"""The reasons of Kubernetes Events that are not conditions: each is written here and nowhere else."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ class SyncerEvent(StrEnum):
     """Reasons of Events about a EurekaSyncer."""
 
     REGISTERED = "Registered"
-    """So many instances were registered. What follows within ten seconds is added up; while it goes
-    on, sums come after twice as long each time, up to five minutes.
+    """Instances were registered; the message counts them. The first Event is written at once, the next sum
+    after ten seconds; while registrations go on, the time between sums doubles up to five minutes.
     """
 
     DEREGISTERED = "Deregistered"
-    """So many instances were taken out; added up in the same way."""
+    """Instances were deregistered; the message counts them, summed up as for REGISTERED."""
 
     EUREKA_REACHABLE = "EurekaReachable"
     """Eureka answers again."""
 
     LEFT_BEHIND = "LeftBehind"
-    """The syncer was deleted with ``eurekube.io/force-delete`` while Eureka did not answer: what
-    stays there, and until when.
+    """The syncer was deleted with ``eurekube.io/force-delete`` while Eureka did not answer: the message
+    says which instances stay in Eureka, and until when.
     """
 
 
@@ -32,15 +32,15 @@ class PodEvent(StrEnum):
     """The gate opened: callers know the pod, or there is no reason to wait for them."""
 
     GATE_WAITS = "GateWaits"
-    """The pod waits, and somebody has to do something: Eureka is away, or the syncer is paused or refused."""
+    """The pod waits until a person acts: Eureka is away, or the syncer is paused or refused."""
 
 
 class MirrorEvent(StrEnum):
     """Reasons of Events about a EurekaMirror."""
 
     REMOVED_WITHOUT_PROOF = "RemovedWithoutProof"
-    """Endpoints were removed after ``holdSeconds``: Eureka lists them no more, and no server could
-    say that they had left.
+    """Endpoints were removed after ``holdSeconds``: Eureka no longer lists their instances, and no server
+    could confirm that they had left.
     """
 
 
@@ -48,22 +48,22 @@ class RefreshEvent(StrEnum):
     """Reasons of Events about a StackRefresh, each with target, message and seconds of the run."""
 
     RUN_CHANGED = "RunChanged"
-    """The run went well, and changed something; a preview found something to change."""
+    """The run succeeded and changed something, or the preview found something to change."""
 
     RUN_UNCHANGED = "RunUnchanged"
-    """The run went well, and there was nothing to change."""
+    """The run succeeded, and there was nothing to change."""
 
     RUN_SUCCEEDED = "RunSucceeded"
-    """The run went well; the target does not say whether anything changed."""
+    """The run succeeded; the target does not say whether anything changed."""
 
     RUN_FAILED = "RunFailed"
-    """The run failed; it is tried again."""
+    """The run failed, and is tried again."""
 
     RUN_PENDING = "RunPending"
     """The requested run has not ended; the operator waits for it."""
 
     STACK_LOCKED = "StackLocked"
-    """Somebody else works on the stack; nothing was done, and it is tried again."""
+    """Somebody else works on the stack; the run did nothing, and is tried again."""
 
     RUN_CUT_OFF = "RunCutOff"
-    """The replica that began the last run did not see its end; it is run again."""
+    """The replica that began the last run did not see its end; the run is repeated."""

@@ -1,11 +1,11 @@
 """The readiness gate ``eurekube.io/callers-know``: when a pod that declares it may become ready. Pure.
 
-A pod whose containers are ready, and that only this gate keeps from being ready, is *held*. It is registered
-as if it were ready, and the gate opens once callers know it. What each syncer that selects the pod says is a
-:class:`GateView`; the first of these that is true decides:
+A pod whose containers are ready, and that only this gate keeps from being ready, is *held*. The operator
+registers a held pod as if it were ready, and opens the gate once callers know the pod. The view of each
+syncer that selects the pod is a :class:`GateView`; the first of these that is true decides:
 
 ==========================================  ==================================================
-nobody knows yet what the syncer asks for   it waits
+the syncer's wishes are not known yet       the gate waits
 the syncer is deleted, or in mode service   it opens
 the syncer is refused                       it waits; it opens where nothing is registered
 no other pod of the Service is ready        it opens
@@ -37,7 +37,9 @@ from eurekube_provider.core.syncer import GATE, Mode, ReadinessGate, WhenEurekaI
 from eurekube_provider.core.wording import listed
 
 UNWANTED_SECONDS = 5.0
-"""For so long a pod has been held of which no syncer was found: what is watched comes at different times."""
+"""Seconds for which a held pod waits although no syncer selects it: the watches of pods and syncers
+deliver at different times.
+"""
 
 
 class GateReason(StrEnum):
@@ -50,13 +52,13 @@ class GateReason(StrEnum):
     """No syncer registers the pod."""
 
     NO_OTHER_READY = "NoOtherPodReady"
-    """No other pod of the Service is ready, which callers could use meanwhile."""
+    """No other pod of the Service is ready, so that callers would have none meanwhile."""
 
     OPEN_WITHOUT_EUREKA = "OpenWithoutEureka"
     """No server answers, and the syncer says ``whenEurekaIsAway: Open``."""
 
     OPENED_BY_HAND = "OpenedByHand"
-    """A person opened it, by ``eurekube gate open``."""
+    """A person opened the gate, by ``eurekube gate open``."""
 
     NOT_READ = "NotRead"
     """The syncer's spec is not known yet."""
@@ -74,22 +76,22 @@ class GateReason(StrEnum):
     """No server of Eureka answers."""
 
     EUREKA_HANGS = "EurekaHangs"
-    """A server of Eureka is silent and does not refuse connections: callers that use it wait for it."""
+    """A server of Eureka does not answer and does not refuse connections: its callers wait for its answer."""
 
     REGISTERING = "Registering"
     """A server does not show the pod as UP yet."""
 
     CALLERS_LEARN = "CallersLearn"
-    """Every server that answers shows the pod; callers' caches may be older."""
+    """Every server that answers shows the pod; callers' caches may still be older than that."""
 
     @property
     def opens(self) -> bool:
-        """Return whether the gate is open."""
+        """True if the gate is open for this reason."""
         return self in _OPEN
 
     @property
     def is_trouble(self) -> bool:
-        """Return whether it takes somebody else for the pod to go on."""
+        """True if the pod can go on only after somebody else acts."""
         return self in _TROUBLE
 
 
@@ -108,21 +110,22 @@ _OPEN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class GateView:
-    """The word of one syncer that selects a held pod.
+    """The view that one syncer has of a held pod which it selects.
 
-    :ivar syncer: its namespace and name.
-    :ivar state: None as long as it has not been decided for it.
-    :ivar needed_seconds: for so long each server must have shown the pod.
-    :ivar has_registered: True if it has instances in Eureka.
-    :ivar is_listed: True if the pod's endpoint stands in an EndpointSlice of the Service.
-    :ivar is_wanted: True if the pod is among what the syncer registers.
-    :ivar is_in_doubt: True if more may be wanted than is known, or the brake holds something back.
+    :ivar syncer: the syncer's namespace and name.
+    :ivar state: the syncer's state; None before the first decision for the syncer.
+    :ivar needed_seconds: for how long each server must have shown the pod.
+    :ivar has_registered: True if the syncer has instances in Eureka.
+    :ivar is_listed: True if an EndpointSlice of the Service has the pod's endpoint.
+    :ivar is_wanted: True if the syncer's desired instances include the pod.
+    :ivar is_in_doubt: True if more may be desired than is known, or the brake holds something back.
     :ivar others_ready: True if another endpoint of the Service is ready.
-    :ivar is_away: True if no server answers, and has not for some time.
-    :ivar shown_since: by server that answered the last reading, since when each reading of it showed the pod
-        as UP, and its callers could know; None where the last one did not. Seconds of a clock that does not
+    :ivar is_away: True if no server answers, and none has for some time.
+    :ivar shown_since: by server that answered the last reading, the time since which each of its answers
+        showed the pod as UP to callers; None where the last answer did not. Seconds of a clock that does not
         jump.
-    :ivar silent: by server that was silent in the last reading, since when, by the same clock.
+    :ivar silent: by server that gave no answer to the last reading, the time since which it has been silent,
+        by the same clock.
     :ivar read_at: when the last reading began, by the same clock.
     """
 
@@ -143,7 +146,9 @@ class GateView:
 
     @property
     def known_since(self) -> float | None:
-        """Since when all servers that answer have shown it; None where one does not, or none answers."""
+        """The time since which all servers that answer have shown the pod; None where one does not, or
+        none answers.
+        """
         times = list(self.shown_since.values())
         if not times or None in times:
             return None
@@ -151,7 +156,7 @@ class GateView:
 
     @property
     def hanging(self) -> list[str]:
-        """The servers that are silent, and whose callers may not have left them yet."""
+        """The silent servers whose callers may still be waiting for them."""
         return sorted(
             server for server, since in self.silent.items() if self.read_at - since < CALLERS_LEAVE_SECONDS
         )
@@ -159,10 +164,10 @@ class GateView:
 
 @dataclass(frozen=True, slots=True)
 class GateStep:
-    """The state of a pod's gate.
+    """The decision on a pod's gate.
 
-    :ivar syncer: the syncer whose word it is; None where none selects the pod.
-    :ivar since: since when all servers show the pod, where callers learn of it.
+    :ivar syncer: the syncer that decided; None where no syncer selects the pod.
+    :ivar since: the time since which all servers show the pod, while callers still learn of it.
     """
 
     reason: GateReason
@@ -174,7 +179,7 @@ class GateStep:
 def decide_gate(views: Sequence[GateView], held_seconds: float) -> GateStep:
     """Decide whether the gate of a held pod opens.
 
-    :param views: of each syncer that selects the pod's Service; none where no syncer does.
+    :param views: the view of each syncer that selects the pod's Service; none where no syncer does.
     :param held_seconds: for how long the pod has been held.
     """
     if not views:
@@ -192,7 +197,7 @@ def _step_of(view: GateView) -> GateStep:
 
 
 def _said(view: GateView) -> tuple[GateReason, str]:
-    """Say what one syncer's word comes to, by the table of this module."""
+    """Return one syncer's decision on the gate and its sentence, by the table of this module."""
     state = view.state
     if state is None or state is State.UNKNOWN:
         return GateReason.NOT_READ, "what it asks for has not been read yet"
@@ -251,19 +256,19 @@ def is_gate_open(pod: Object) -> bool:
 
 
 def is_held(pod: Object) -> bool:
-    """Return whether the gate alone keeps a pod from being ready, as a kubelet computes that."""
+    """Return whether the gate alone keeps a pod from being ready, by the kubelet's rules."""
     return _is_all_else_ready(pod) and not is_gate_open(pod)
 
 
 def held_from(pod: Object) -> float:
-    """Return the Unix time from which on a held pod has been so, by what its object says; 0 for unknown."""
+    """Return the Unix time since which a held pod has been held, by its conditions; 0 for unknown."""
     return max(_unix(one.get("lastTransitionTime")) for one in _all_else(pod))
 
 
 def is_opening(pod: Object) -> bool:
     """Return whether a pod with an open gate is ready, or will be once its kubelet has seen the gate.
 
-    A pod whose node is gone is not meant: Ready became False after the gate had opened.
+    False for a pod whose node is gone: Ready became False after the gate had opened.
     """
     if not (_is_all_else_ready(pod) and is_gate_open(pod)):
         return False
@@ -281,16 +286,18 @@ def _is_all_else_ready(pod: Object) -> bool:
 
 
 def _all_else(pod: Object) -> list[Object]:
-    """Return the conditions of a pod's containers and of its other gates; an empty one for one it lacks."""
+    """Return the conditions of a pod's containers and of its other gates; an empty one for each that is
+    missing.
+    """
     others = {one["conditionType"] for one in pod["spec"]["readinessGates"]} - {GATE}
     conditions = conditions_of(pod)
     return [conditions.get(kind, {}) for kind in ("ContainersReady", *others)]
 
 
 def as_ready(slices: Iterable[dict[str, Any]], held: Collection[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Return EndpointSlices in which held pods are called ready, so that they are registered.
+    """Return EndpointSlices with held pods marked ready, so that they are registered.
 
-    What does not change stays the same object.
+    EndpointSlices and endpoints that do not change stay the same objects.
 
     :param held: namespaces and names of the held pods.
     """
@@ -328,22 +335,24 @@ def shown_text(servers: Iterable[str], since_unix: float) -> str:
 
 
 def shown_in(message: str) -> tuple[frozenset[str], float] | None:
-    """Read what :func:`shown_text` wrote: the servers, and the Unix time; None where there is none."""
+    """Parse the text that :func:`shown_text` wrote: the servers, and the Unix time; None where a message
+    has no such text.
+    """
     found = _SHOWN.search(message)
     since_unix = _unix(found[2]) if found is not None else 0.0
     return (frozenset(found[1].split(", ")), since_unix) if found is not None and since_unix else None
 
 
 def _unix(text: object) -> float:
-    """Return the Unix time of a text; 0 where it is none."""
+    """Return the Unix time of an RFC 3339 text; 0 for any other value."""
     found = time_of(text)
     return found.timestamp() if found is not None else 0.0
 
 
 def gate_condition(step: GateStep, message: str, before: Object, now_unix: float) -> dict[str, Any]:
-    """Return the condition that a pod's status shall have.
+    """Return the gate's condition for a pod's status.
 
-    :param before: the condition that it has; empty for none.
+    :param before: the condition that the status has now; empty for none.
     """
     status = "True" if step.reason.opens else "False"
     stamp = datetime.fromtimestamp(now_unix, UTC).strftime(_TIME)

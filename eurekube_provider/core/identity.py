@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from eurekube_provider.core.errors import ConfigurationError, InvalidInstance
 
 OWNER_KEY = "eurekube.owner"
-"""Metadata key: who put the instance into Eureka, see :class:`ClusterOwner` and :class:`StackOwner`."""
+"""Metadata key: the owner that registered the instance, see :class:`ClusterOwner` and :class:`StackOwner`."""
 
 RENEWER_KEY = "eurekube.renewer"
 """Metadata key: the name of the operator that renews an instance which a stack owns."""
@@ -21,41 +21,51 @@ CLUSTER_UID_KEY = "eurekube.cluster-uid"
 """Metadata key: the UID of the kube-system namespace of the cluster that the instance runs in."""
 
 LEAVING_KEY = "eurekube.leaving"
-"""Metadata key: Eurekube itself put the instance out of service, or is about to, since it is on its way out:
-the operator since its pod ends, a stack since its registration is removed after a drain. Written before the
-status and removed after it, so that whatever dies in between leaves nothing that passes for a person's."""
+"""Metadata key: Eurekube itself put the instance out of service, or is about to: an operator because the pod
+ends, a stack because the registration is removed after a drain.
+
+The mark is written before the status and removed after it: if the process dies in between, the status does
+not pass for a person's.
+"""
 
 ENFORCED_KEY = "eurekube.enforced"
-"""Metadata key: the status that a stack's program enforces, unless that is UP. Written before the status and
-removed after it, so that a status of ours that no program asks for any more does not pass for a person's.
-While a second one follows a first one, both are there, with a space between them."""
+"""Metadata key: the status that a stack's program enforces, unless that is UP.
+
+The mark is written before the status and removed after it: an enforced status that no program asks for any
+more does not pass for a person's. While a second status replaces a first one, the value has both, with a
+space between them.
+"""
 
 INCARNATION_KEY = "eurekube.incarnation"
-"""Metadata key: which creation of a stack's registration it is; its removal takes no other."""
+"""Metadata key: the mark of one creation of a stack's registration; a removal takes only the creation that
+it means.
+"""
 
 NODE_KEY = "eurekube.node"
-"""Metadata key: the node at which a Service is registered once more, beside its one instance."""
+"""Metadata key: the node of an additional instance of a Service, which is registered at several nodes."""
 
 MEMBER_KEY = "eurekube.member"
-"""Metadata key: which of a EurekaApplication's instances it is; tells them from a EurekaInstance's."""
+"""Metadata key: the key of the instance within its EurekaApplication; absent for a EurekaInstance."""
 
 RESERVED_PREFIX = "eurekube."
-"""Metadata keys with this prefix are Eurekube's own."""
+"""The prefix of metadata keys that only Eurekube may set."""
 
 SELF_RENEWED = "self"
 """Value of :data:`RENEWER_KEY` for a registration whose application sends its own renewals."""
 
 INSTANCE_TYPE = "pulumi-python:dynamic/eurekube:EurekaInstance"
 APPLICATION_TYPE = "pulumi-python:dynamic/eurekube:EurekaApplication"
-"""The resources' types, as Pulumi's states have them."""
+"""The type tokens of the dynamic provider's resources in Pulumi's states."""
 
 NATIVE_INSTANCE_TYPE = "eurekube:index:Instance"
 NATIVE_APPLICATION_TYPE = "eurekube:index:Application"
-"""Those of the native provider."""
+"""The type tokens of the native provider's resources in Pulumi's states."""
 
 GUARD_TYPE = "pulumi-python:dynamic/eurekube:OperatorGuard"
 NATIVE_GUARD_TYPE = "eurekube:index:OperatorGuard"
-"""Type of the resource that keeps an operator while it is needed, in both providers; nothing in a cluster."""
+"""The type tokens, in both providers, of the resource that keeps an operator from being removed while it
+is needed; the resource is nothing in a cluster.
+"""
 
 _METADATA_KEY = re.compile(r"[A-Za-z][A-Za-z0-9.\-]*\Z")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9\-]*[a-z0-9])?\Z")
@@ -88,10 +98,10 @@ class StackOwner:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The Kubernetes cluster that the objects come from.
+    """The Kubernetes cluster from which the objects are read.
 
     :param name: part of every instance id and owner.
-    :param uid: the UID of its kube-system namespace; two clusters of one name differ here.
+    :param uid: the UID of its kube-system namespace; it tells two clusters of one name apart.
     """
 
     name: str
@@ -99,21 +109,21 @@ class Cluster:
     domain: str = "cluster.local"
 
     def syncer_of(self, owner: str | None) -> ClusterOwner | None:
-        """The syncer of this cluster that ``owner`` names, None for any other owner."""
+        """Return the syncer of this cluster that ``owner`` names, None for any other owner."""
         parsed = parse_owner(owner)
         return parsed if isinstance(parsed, ClusterOwner) and parsed.cluster == self.name else None
 
     def is_called_otherwise(self, owner: str | None, uid: str | None) -> bool:
-        """Return whether a syncer of this cluster, under another name of the cluster, is an owner.
+        """Return whether ``owner`` is a syncer of this cluster under another name of the cluster.
 
-        :param uid: the cluster's UID as the instance's metadata have it.
+        :param uid: the cluster's UID in the instance's metadata.
         """
         name = cluster_of(owner)
         return name is not None and name != self.name and bool(self.uid) and uid == self.uid
 
 
 def parse_owner(text: str | None) -> ClusterOwner | StackOwner | None:
-    """Read an owner back from metadata; None for what is no owner of ours."""
+    """Parse an owner from an instance's metadata; return None for text that is not an owner of Eurekube's."""
     parts = (text or "").split("/")
     if len(parts) == 4 and parts[0] == "cluster" and all(parts):
         return ClusterOwner(*parts[1:])
@@ -123,7 +133,7 @@ def parse_owner(text: str | None) -> ClusterOwner | StackOwner | None:
 
 
 def cluster_of(owner: str | None) -> str | None:
-    """The name of the cluster whose syncer ``owner`` is; None for any other owner."""
+    """Return the name of the cluster whose syncer ``owner`` is; None for any other owner."""
     parsed = parse_owner(owner)
     return parsed.cluster if isinstance(parsed, ClusterOwner) else None
 
@@ -139,14 +149,14 @@ def are_of_one_stack(one: str | None, other: str | None) -> bool:
 
 
 def default_cluster_name(cluster_uid: str) -> str:
-    """The cluster's name where nobody gave one: the first 8 characters of the kube-system UID."""
+    """Return the cluster's name where nobody gave one: the first 8 characters of the kube-system UID."""
     return cluster_uid[:8]
 
 
 def check_cluster_name(name: str) -> str:
-    """Return ``name``, or say what is wrong with it.
+    """Return ``name`` if it may be a cluster's name.
 
-    :raises ConfigurationError: it is no DNS label of at most 40 characters.
+    :raises ConfigurationError: ``name`` is no DNS label of at most 40 characters.
     """
     if len(name) > 40 or not _NAME.match(name):
         raise ConfigurationError(
@@ -168,7 +178,7 @@ def pod_instance_id(pod: str, namespace: str, cluster: str, application: str, po
 def endpoint_of(instance_id: str) -> tuple[str, str]:
     """Return the pod (or address) and the namespace of an id that :func:`pod_instance_id` made.
 
-    The cluster's name, which has no dot, may be one that the cluster had when the instance was registered.
+    The id may have any name of the cluster (which has no dot), such as the one at the time of registration.
     """
     # From the end, since the address of an endpoint without a pod may have colons of its own.
     place = instance_id.rsplit(":", 2)[0].rsplit(".", 2)
@@ -176,12 +186,16 @@ def endpoint_of(instance_id: str) -> tuple[str, str]:
 
 
 def place_mark(application: str, cluster: str) -> str:
-    """Return the part that all ids of an application have which were made with this name of the cluster."""
+    """Return the part that all ids of an application have in common if they were made with this name of
+    the cluster.
+    """
     return f".{cluster}:{application.lower()}:"
 
 
 def without_cluster(instance_id: str) -> str:
-    """Return an id without the cluster's name: it is the same for one endpoint under all names."""
+    """Return an id without the cluster's name, so that ids of one endpoint under several names of the
+    cluster are equal.
+    """
     place, *rest = instance_id.rsplit(":", 2)
     return ":".join([place.rpartition(".")[0], *rest])
 
@@ -193,23 +207,28 @@ def with_cluster(instance_id: str, cluster: str) -> str:
 
 
 def service_instance_id(service: str, namespace: str, cluster: str, application: str, port: int) -> str:
-    """The id of a whole Service's one instance; ``.svc`` keeps it apart from a pod of the same name."""
+    """Return the id of a whole Service's one instance; ``.svc`` keeps it apart from a pod of the same
+    name.
+    """
     return f"{service}.svc.{namespace}.{cluster}:{application.lower()}:{port}"
 
 
 def node_instance_id(
     service: str, node: str, namespace: str, cluster: str, application: str, port: int
 ) -> str:
-    """The id of a Service at one more node; a namespace has no dots, so that it is no other Service's id."""
+    """Return the id of a Service's additional instance at a node.
+
+    A namespace has no dots, so that the id is never another Service's.
+    """
     return f"{service}.svc.{node}.{namespace}.{cluster}:{application.lower()}:{port}"
 
 
 def metadata_key(label: str) -> str:
     """Turn a Kubernetes label's key into a metadata key, always the same one.
 
-    Metadata keys travel as XML element names, and what is none arrives escaped at some clients; so does an
-    underscore, which is the sign of an escape. Slashes become dots, other characters that do not fit dashes,
-    and a key that does not start with a letter gets ``x-`` before it.
+    Metadata keys travel as XML element names: some clients receive an invalid name escaped, and also an
+    underscore, which marks an escape. Slashes become dots, other characters that are not allowed become
+    dashes, and a key that does not start with a letter gets ``x-`` before it.
 
     >>> metadata_key("app.kubernetes.io/part-of")
     'app.kubernetes.io.part-of'
@@ -219,9 +238,9 @@ def metadata_key(label: str) -> str:
 
 
 def check_metadata_key(key: str) -> str:
-    """Return ``key``, or say why Eureka's clients would not read it back.
+    """Return ``key`` if all of Eureka's clients read it as written.
 
-    :raises InvalidInstance: it would arrive escaped at clients that read XML.
+    :raises InvalidInstance: the key would arrive escaped at clients that read XML.
     """
     if not _METADATA_KEY.match(key):
         raise InvalidInstance(

@@ -1,8 +1,8 @@
-"""Notes of an operator at its Lease: the names of its cluster, the namespaces that it watches, how it fares.
+"""Notes of an operator in its Lease: the names of its cluster, the watched namespaces, the state of Eureka
+servers.
 
-The Lease outlives every process of the operator, and its holder writes it every few seconds anyway. So it
-tells the next process by which names the cluster was called before, and people when a Eureka was read last.
-Pure.
+The Lease outlives every process of the operator, and the leader writes it every few seconds anyway. From the
+notes the next process learns former names of the cluster, and people learn when a Eureka was last read. Pure.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ PREVIOUS_CLUSTER_NAMES = "eurekube.io/previous-cluster-names"
 WATCHED_NAMESPACES = "eurekube.io/watched-namespaces"
 DROPPED_NAMESPACES = "eurekube.io/dropped-namespaces"
 EUREKA_READ = "eurekube.io/eureka-read"
-"""Annotations of a Lease."""
+"""The annotations of a Lease that hold the operator's notes."""
 
 MOST_NAMES = 10
-"""How many former names of a cluster are remembered: the latest ones."""
+"""The number of former names of a cluster that are kept, the latest ones."""
 
 MOST_DROPPED = 50
 
@@ -37,12 +37,12 @@ ALL_NAMESPACES = "*"
 
 @dataclass(frozen=True, slots=True)
 class ServerRead:
-    """One Eureka server, as the leader saw it last.
+    """The state of one Eureka server, as the leader last saw it.
 
     :ivar eureka: the connection's name.
-    :ivar read_at: when its Eureka was read last, as RFC 3339; empty for never.
-    :ivar answered_at: when this server gave a usable answer last.
-    :ivar error: why it cannot be used; empty while it can.
+    :ivar read_at: when the connection's Eureka was last read, as RFC 3339; empty for never.
+    :ivar answered_at: when this server last gave a usable answer.
+    :ivar error: why the server cannot be used; empty while it can.
     """
 
     eureka: str
@@ -54,12 +54,12 @@ class ServerRead:
 
 @dataclass(frozen=True, slots=True)
 class LeaseNotes:
-    """The notes that stand at a Lease; each empty where nobody wrote it.
+    """The notes in a Lease; a note that nobody wrote is empty.
 
     :ivar previous_names: former names of the cluster, the latest first.
-    :ivar namespaces: those that are watched; :data:`ALL_NAMESPACES` alone for all.
-    :ivar is_name_given: True if the cluster's name stands in the operator's settings.
-    :ivar dropped: those that were watched before, and are not any more.
+    :ivar namespaces: the watched namespaces; :data:`ALL_NAMESPACES` alone for all.
+    :ivar is_name_given: True if the operator's settings give the cluster's name.
+    :ivar dropped: namespaces that were watched before, and are no longer.
     """
 
     operator: str = ""
@@ -76,7 +76,7 @@ class LeaseNotes:
         return tuple(dict.fromkeys(filter(None, (self.cluster_name, *self.previous_names))))
 
     def called(self, name: str, others: Iterable[str] = ()) -> LeaseNotes:
-        """Return them for an operator that calls the cluster by this name.
+        """Return the notes for an operator that calls the cluster ``name``.
 
         :param others: former names that a person gives.
         """
@@ -84,14 +84,14 @@ class LeaseNotes:
         return replace(self, cluster_name=name, previous_names=tuple(before)[:MOST_NAMES])
 
     def watching(self, namespaces: tuple[str, ...]) -> LeaseNotes:
-        """Return them for an operator that watches these namespaces, none for all."""
+        """Return the notes for an operator that watches these namespaces, or all if there are none."""
         before = dict.fromkeys((*self.namespaces, *self.dropped))
         dropped = tuple(one for one in before if namespaces and one not in (*namespaces, ALL_NAMESPACES))
         return replace(self, namespaces=namespaces or (ALL_NAMESPACES,), dropped=dropped[:MOST_DROPPED])
 
 
 def read_notes(metadata: Object) -> LeaseNotes:
-    """Return what a Lease's metadata say; what is unreadable there, no matter who wrote it, says nothing."""
+    """Return the notes in a Lease's metadata; a note that cannot be read is empty, no matter who wrote it."""
     found: Mapping[str, Any] = metadata.get("annotations") or {}
     labels: Mapping[str, Any] = metadata.get("labels") or {}
     names = [str(found.get(CLUSTER_NAME) or ""), *str(found.get(PREVIOUS_CLUSTER_NAMES) or "").split(",")]
@@ -108,7 +108,7 @@ def read_notes(metadata: Object) -> LeaseNotes:
 
 
 def with_notes(metadata: Object, notes: LeaseNotes) -> Object:
-    """Return a Lease's metadata with these notes beside whatever else stands there."""
+    """Return a Lease's metadata with these notes, and with everything else that the metadata have."""
     said = {
         CLUSTER_NAME: notes.cluster_name,
         NAME_IS_GIVEN: str(notes.is_name_given).lower(),

@@ -1,4 +1,4 @@
-"""Liveness of a loop: whether its thread runs, and how long ago it made progress."""
+"""The liveness of a loop: if its thread runs, and how long ago it made progress."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Protocol
 class Liveness:
     """The liveness of one loop that runs on a thread.
 
-    :param age_seconds: since it last made progress; 0 for a loop that only waits for work.
-    :param longest_seconds: beyond this age it is stuck, and a restart may help.
-    :param renewed: how many Eureka leases its registry renewed within the last minute; None for a loop that
-        has nothing to do with renewals.
+    :param age_seconds: since the loop last made progress; 0 for a loop that only waits for work.
+    :param longest_seconds: beyond this age the loop is stuck, and a restart may help.
+    :param renewed: how many Eureka leases the loop's registry renewed within the last minute; None for a loop
+        that has nothing to do with renewals.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Liveness:
 
     @property
     def problem(self) -> str:
-        """Say in one sentence why the loop is stuck; empty where it is not."""
+        """One sentence on why the loop is stuck; empty where it is not."""
         if not self.is_alive:
             return f"{self.name}: its thread has ended"
         if self.age_seconds > self.longest_seconds:
@@ -40,8 +40,9 @@ class Liveness:
 def restart_reasons(loops: Iterable[Liveness]) -> list[str]:
     """Return why the process must be restarted, a sentence for each loop that is stuck; empty for no reason.
 
-    While a process still renews, only a renewing loop of its is a reason: the fault that has another one
-    stuck may keep the next process from starting, and everything would lapse that this one holds.
+    While the process still renews Eureka leases, only a stuck renewal loop is a reason. The fault that blocks
+    another loop may keep the next process from starting, and then every lease that this process renews would
+    lapse.
     """
     known = list(loops)
     still_renews = any(loop.renewed for loop in known)
@@ -49,7 +50,7 @@ def restart_reasons(loops: Iterable[Liveness]) -> list[str]:
 
 
 class _Thread(Protocol):
-    """A loop's thread, and its progress."""
+    """The part of a thread's interface that a loop's liveness is read from."""
 
     name: str
 
@@ -64,7 +65,7 @@ class _Thread(Protocol):
 def liveness_of(
     threads: Iterable[_Thread], age_seconds: float = 0.0, longest_seconds: float = math.inf
 ) -> list[Liveness]:
-    """The liveness of threads, without those that were never started."""
+    """Return the liveness of each thread that was started."""
     return [
         Liveness(thread.name, thread.is_alive(), age_seconds, longest_seconds)
         for thread in threads

@@ -1,6 +1,7 @@
 """The mapping from Kubernetes objects to desired instances: pure, on the API's raw JSON.
 
-A problem with one object never hides the others: what can be mapped is, and the rest is said.
+A problem with one object never hides the others: the mapping returns every instance that it can make, and
+sentences on the rest.
 """
 
 from __future__ import annotations
@@ -50,30 +51,33 @@ from eurekube_provider.core.text import check_instance_id, check_metadata, value
 from eurekube_provider.core.wording import counted
 
 LabelsOfPod = Callable[[str], Mapping[str, str]]
-"""The labels of a pod by its name; none for one that is not known."""
+"""A function that returns the labels of a pod by the pod's name; none for an unknown pod."""
 
 _CERTAIN = frozenset({Reason.NO_MATCHING_SERVICE, Reason.EXTERNAL_NAME})
-"""Problems that leave no doubt about what is desired."""
+"""Reasons of problems despite which the set of desired instances is certain."""
 
 UNREAD = frozenset({Reason.NAMESPACE_NOT_READ, Reason.NODES_NOT_READ, Reason.PODS_NOT_READ})
-"""Problems that end by themselves as soon as something was read."""
+"""Reasons of problems that end as soon as the operator has read some objects."""
 
 
 @dataclass(frozen=True)
 class Desired:
     """The instances that a syncer wants in Eureka, and what could not be mapped.
 
-    :param terminating: ids of endpoints that were seen on their way out; they are not among ``instances``.
-    :param is_repacked: True if what is in no EndpointSlice may be on its way to another one, since those of
-        one Service have different ports: if those are changed, Kubernetes packs one after the other again.
+    :param terminating: ids of endpoints that were seen terminating; they are not among ``instances``.
+    :param is_repacked: True if an endpoint that no EndpointSlice has may be on its way to another one,
+        because the slices of one Service have different ports: if those are changed, Kubernetes packs one
+        slice after the other again.
     :param left_out: sentences on endpoints of the Services that cannot be instances.
     :param metadata_left_out: sentences on metadata, or health checks, that instances lack.
-    :param has_endpoints: True if the Services have endpoints that are not on their way out.
-    :param standing: by the place that ids name (:func:`.identity.endpoint_of`), the status of a whole Service
-        whose address or port is not known: if it is registered, callers must not call what is not ready.
-    :param aside: the Services that are selected and not meant, with their EndpointSlices.
-    :param undecided: where nobody can tell which Service is meant, what each would be, the smallest first,
-        and last those that publish whatever is not ready; see :func:`as_what_stands`.
+    :param has_endpoints: True if the Services have endpoints that are not terminating.
+    :param standing: by the place in an instance's id (:func:`.identity.endpoint_of`), the status of a whole
+        Service whose address or port is not known: if the Service is registered, callers must not call it
+        while it is not ready.
+    :param aside: the Services that the selector finds and that are not the one meant, with their
+        EndpointSlices.
+    :param undecided: where nobody can tell which Service is meant, the instances of each, the fewest first,
+        and last those of Services that publish endpoints which are not ready; see :func:`as_what_stands`.
     """
 
     instances: tuple[Instance, ...] = ()
@@ -94,16 +98,18 @@ class Desired:
 
     @cached_property
     def is_in_doubt(self) -> bool:
-        """Return whether more may be desired than ``instances``: what is registered is kept then."""
+        """True if more than ``instances`` may be desired: registered instances are then kept."""
         return any(problem.reason not in _CERTAIN for problem in self.problems)
 
     @cached_property
     def is_unread(self) -> bool:
-        """Return whether something that the syncer needs has not been read yet."""
+        """True if something that the syncer needs has not been read yet."""
         return any(problem.reason in UNREAD for problem in self.problems)
 
     def ids_aside(self, instances: Iterable[Instance]) -> frozenset[str]:
-        """Return the ids of those that are endpoints, or the whole, of a Service that is not meant."""
+        """Return the ids of those among the instances that belong to a Service in :attr:`aside`, or to one
+        of its endpoints.
+        """
         if not self.aside:
             return frozenset()
         endpoints = {
@@ -134,11 +140,12 @@ def desired_instances(
 ) -> Desired:
     """Map a syncer's Services and EndpointSlices to the instances that it wants in Eureka.
 
-    :param services: Services of its target namespace; those that it does not select are passed over.
+    :param services: Services of the syncer's target namespace; those that it does not select are passed over.
     :param slices: EndpointSlices of that namespace; those of other Services are passed over.
-    :param nodes: the cluster's nodes; None as long as they have not been read.
-    :param labels_of_pod: None as long as the pods have not been read. Both are asked for only where
-        :attr:`Syncer.needs_nodes` or :attr:`Syncer.needs_pods` says so.
+    :param nodes: the cluster's nodes; None as long as they have not been read. Used only where
+        :attr:`Syncer.needs_nodes`.
+    :param labels_of_pod: returns a pod's labels; None as long as the pods have not been read. Used only where
+        :attr:`Syncer.needs_pods`.
     :param mapped: the result of an earlier mapping, which is brought up to date.
     """
     selected = [one for one in services if syncer.selector.selects(one)]
@@ -173,11 +180,13 @@ def desired_instances(
 
 
 def as_what_stands(desired: Desired, held: Iterable[Instance]) -> Desired:
-    """Return what is desired with the endpoints of each Service of which one is registered at the same port.
+    """Return the desired instances where nobody can tell which Service is meant: those like the registered
+    ones.
 
-    If nobody can tell which Service is meant, nothing new is registered. A pod that replaces another one is
-    not new: without it, the next rolling update would leave nothing. A Service counts if something stands
-    that no smaller one has: that of all pods brings no preview's along.
+    Nothing new is registered, but a pod that replaces a registered one is not new: without it, the next
+    rolling update would leave no instance. So all endpoints of a Service are desired at the ports at which
+    one of them is registered. A Service counts only if one of its registered instances is in no smaller
+    Service: the Service of all pods does not bring the preview's pods along.
 
     :param held: the syncer's instances.
     """
@@ -198,12 +207,16 @@ def as_what_stands(desired: Desired, held: Iterable[Instance]) -> Desired:
 
 
 def _width(service: Object, instances: Sequence[Instance]) -> tuple[bool, int]:
-    """Return what puts a Service after those that say more of what is registered: the fewer, the more."""
+    """Return the sort key by which Services with fewer instances come first, and those that publish
+    unready endpoints last.
+    """
     return publishes_not_ready(service), len(instances)
 
 
 def _together(parts: Sequence[Desired]) -> Desired:
-    """Return what several Services over the same pods want: a pod that one of them calls ready is UP."""
+    """Return the union of what several Services over the same pods want: a pod that one of them calls
+    ready is UP.
+    """
     instances: dict[str, Instance] = {}
     terminating = frozenset[str]().union(*(part.terminating for part in parts))
     for part in parts:
@@ -223,9 +236,9 @@ def _together(parts: Sequence[Desired]) -> Desired:
 
 
 def _nothing_of(service: Object) -> Desired:
-    """Return what is wanted of a Service that is a name alone.
+    """Return an empty mapping, with the problem, for a Service of type ExternalName.
 
-    Kubernetes leaves its EndpointSlices behind, and nothing looks after them.
+    Its EndpointSlices are not read: Kubernetes leaves old ones behind, and nothing updates them.
     """
     target = (service.get("spec") or {}).get("externalName")
     sentence = f"Service {qualified(service)} is a name for {target} alone, without endpoints and address"
@@ -241,13 +254,14 @@ def _has_endpoints(slices: Iterable[Object]) -> bool:
 
 
 def under_held_ids(desired: Desired, held: Iterable[Instance], cluster: str) -> Desired:
-    """Return what is desired under the ids that it has in Eureka, whatever the cluster was called then.
+    """Return the desired instances under the ids that they have in Eureka, whatever the cluster's name was
+    then.
 
-    An instance keeps its id while its endpoint lives. Under another one it would stand there twice for a
+    An instance keeps its id while its endpoint lives. Under a new id it would be registered twice for a
     while, or not at all.
 
     :param held: the syncer's instances, also under former names of the cluster.
-    :param cluster: its name. What stands under an id of this one keeps that.
+    :param cluster: the cluster's present name; an instance registered under this name keeps that id.
     """
     marks: dict[str, str] = {}
     there, former = list(held), set[Key]()
@@ -277,8 +291,9 @@ def under_held_ids(desired: Desired, held: Iterable[Instance], cluster: str) -> 
 def leaving(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
     """Return registered instances whose endpoints terminate, as OUT_OF_SERVICE until the endpoint is gone.
 
-    It is marked as ours to undo: the next pod of a StatefulSet has the same id, and must not be taken for one
-    that a person put out of service. What a person did put out of service stays as it is.
+    A mark says that Eurekube set the status: the next pod of a StatefulSet has the same id, and must not be
+    taken for an instance that a person put out of service. An instance that a person did put out of service
+    stays as it is.
     """
     return [
         one
@@ -290,9 +305,9 @@ def leaving(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
 
 
 def standing(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
-    """Return registered instances of a Service whose address or port is not known, with the status of today.
+    """Return registered instances of a Service whose address or port is not known, with the present status.
 
-    All else of them is kept.
+    Everything else in the instances is kept.
     """
     found = []
     for one in actual:
@@ -385,9 +400,10 @@ def _pod_instances(
 
 
 def _port_by_service(syncer: Syncer, service: Object) -> PortReference | None:
-    """Return the port that a syncer means: of several of its Service's, that named ``http``.
+    """Return the port that a syncer means: if it names none and its Service has several, the one named
+    ``http``.
 
-    An EndpointSlice has those alone that its pods have, and its only one may be another.
+    An EndpointSlice has only the ports that its pods have, and its only port may be another one.
     """
     if syncer.port is not None or syncer.secure_port is not None:
         return syncer.port
@@ -397,7 +413,7 @@ def _port_by_service(syncer: Syncer, service: Object) -> PortReference | None:
 
 
 def _no_pod_has(port: PortReference | None, service: str) -> Problem:
-    """Say that none has the port which the Service alone names."""
+    """Return the problem that no EndpointSlice has a port of the Service."""
     return Problem(
         ConditionType.NO_PORT,
         f"Service {service} has a TCP port {port}, and none of its EndpointSlices has it",
@@ -408,7 +424,9 @@ def _no_pod_has(port: PortReference | None, service: str) -> Problem:
 def _without_port(
     service: str, port: PortReference | None, parts: Collection[tuple[Object, SliceMapping]]
 ) -> list[str]:
-    """Say how many endpoints lack the port that callers use."""
+    """Return a sentence with the number of endpoints that lack the port which callers use; none if none
+    does.
+    """
     served = {endpoint_name(endpoint) for one, part in parts if part.ports for endpoint in one["endpoints"]}
     count = sum(
         not is_terminating(endpoint) and endpoint_name(endpoint) not in served
@@ -421,7 +439,9 @@ def _without_port(
 
 
 def _without_further_ports(service: str, parts: Collection[tuple[Object, SliceMapping]]) -> list[str]:
-    """Say which metadata and health checks instances lack, since their EndpointSlices lack the port."""
+    """Return sentences on the metadata and health checks that instances lack because their EndpointSlices
+    lack a port.
+    """
     lacking = [part.ports.missing for _, part in parts if part.ports is not None and part.instances]
     named = dict.fromkeys(name for missing in lacking for name in missing)
     every = {name: all(name in missing for missing in lacking) for name in named}
@@ -615,19 +635,23 @@ def _health_check_urls(syncer: Syncer, address: Address, ports: Ports) -> tuple[
 
 
 def _fixed_metadata(syncer: Syncer, cluster: Cluster) -> dict[str, str]:
-    """Return the metadata that win over labels and zones: the syncer's own values, and ours over these."""
+    """Return the metadata that win over labels and zones: the spec's values, and Eurekube's own over
+    those.
+    """
     return {**syncer.metadata, OWNER_KEY: syncer.owner(cluster), CLUSTER_UID_KEY: cluster.uid}
 
 
 def _metadata(zone: str, labels: Mapping[str, str], fixed: Mapping[str, str]) -> dict[str, str]:
-    """Put together all metadata of an instance; refuse what clients could not read, and too much in sum."""
+    """Return all metadata of an instance, after checking their values and their total size."""
     metadata = {**({"zone": zone} if zone else {}), **labels, **fixed}
     check_metadata(metadata)
     return metadata
 
 
 def _metadata_of_service(syncer: Syncer, service: Object) -> tuple[dict[str, str], list[str]]:
-    """Return the metadata that a Service's labels and annotations give, and say which annotation cannot."""
+    """Return the metadata from a Service's labels and annotations, and sentences on annotations that
+    cannot be metadata.
+    """
     found = _labels_as_metadata(syncer.metadata_from_labels, service["metadata"].get("labels"))
     unfit = []
     annotations = service["metadata"].get("annotations") or {}
@@ -641,5 +665,5 @@ def _metadata_of_service(syncer: Syncer, service: Object) -> tuple[dict[str, str
 
 
 def _labels_as_metadata(wanted: Iterable[str], labels: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the labels that have a value, under their metadata keys; Eureka knows no empty value."""
+    """Return the labels that have a value, under their metadata keys; Eureka has no empty values."""
     return {metadata_key(label): value for label in wanted if (value := (labels or {}).get(label))}

@@ -1,4 +1,4 @@
-"""A cache of what the EndpointSlices of a syncer were mapped to, so that a change costs little."""
+"""A cache of a syncer's mapped EndpointSlices, so that a change costs little."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from eurekube_provider.core.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class SliceMapping:
-    """The instances and problems that one EndpointSlice was mapped to; never changed.
+    """The instances and problems to which one EndpointSlice was mapped; immutable.
 
-    :param endpoints: each endpoint and the instance that it was mapped to, by the object that the endpoint is
-        (its ``id``, which is no other one's while it is held here).
+    :param endpoints: each endpoint with the instance to which it was mapped, by the ``id()`` of the
+        endpoint's object (which is unique while the object is kept here).
     """
 
     instances: Mapping[str, Instance]
@@ -29,28 +29,28 @@ class SliceMapping:
 NOT_MAPPED = SliceMapping({}, {}, frozenset())
 
 MOST_ZONES = 64
-"""How many zones of a Service's endpoints have their metadata kept."""
+"""The number of zones of a Service's endpoints up to which their metadata are cached."""
 
 SliceMappings = Mapping[str, tuple[Object, SliceMapping]]
 ZoneAndPorts = tuple[str, tuple[tuple[str, str], ...]]
-"""A zone, and the metadata that ports give."""
+"""A zone, and the metadata that are made from ports."""
 
 MetadataByZone = Mapping[ZoneAndPorts, Mapping[str, str]]
 
 
 class MappingCache:
-    """A cache of what each EndpointSlice of a syncer was mapped to: a change maps the changed endpoints only.
+    """A cache of the mapping of each EndpointSlice of a syncer: a change maps the changed endpoints only.
 
-    Slices are distinguished by the objects that they are: one that changed is another object. So are
-    endpoints:
-    those that did not change stay the same objects. Any number of threads may share it.
+    Slices and endpoints are compared by object identity: a changed one is a new object, an unchanged one
+    stays the same object. Any number of threads may share the cache.
     """
 
     def __init__(self) -> None:
         self._by_service: dict[str, tuple[object, SliceMappings, MetadataByZone]] = {}
 
     def of(self, service: str, context: object) -> tuple[SliceMappings, MetadataByZone]:
-        """Return what a Service's slices were mapped to, by name, and the metadata of its instances, by zone.
+        """Return the mappings of a Service's slices, by slice name, and the metadata of its instances, by
+        zone.
 
         Both are empty where the context has changed.
         """
@@ -58,12 +58,12 @@ class MappingCache:
         return held[1:] if held is not None and held[0] == context else ({}, {})
 
     def keep(self, service: str, context: object, parts: SliceMappings, metadata: MetadataByZone) -> None:
-        """Replace what is cached of a Service."""
+        """Replace the cached mappings of a Service."""
         # A zone is whatever somebody wrote: of more than there can be, none is kept.
         self._by_service[service] = (context, parts, metadata if len(metadata) <= MOST_ZONES else {})
 
     def forget_others(self, services: Iterable[str]) -> None:
-        """Drop what is cached of any other Service."""
+        """Drop the cached mappings of all Services but these."""
         for gone in self._by_service.keys() - set(services):
             self._by_service.pop(gone, None)
 

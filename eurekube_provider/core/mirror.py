@@ -1,6 +1,6 @@
 """The custom resource ``EurekaMirror`` as a value: which applications become Services, and how.
 
-The schema, its bounds and its rules stand in ``crds/``; here is what the operator makes of the fields, and
+``crds/`` has the schema with its bounds and rules; this module has the operator's reading of the fields, and
 their defaults.
 """
 
@@ -23,26 +23,30 @@ APPLICATION_PLACE = "{application}"
 """Placeholder of the application's name in ``serviceName``."""
 
 APPLICATION_ANNOTATION = "eurekube.io/application"
-"""On what a mirror writes: the application in Eureka that it shows."""
+"""The annotation, on objects that a mirror writes, with the Eureka application that they show."""
 
 SOURCE_ANNOTATION = "eurekube.io/source"
-"""On a mirror's EndpointSlice: the URLs of the Eureka servers that its endpoints came from."""
+"""The annotation, on a mirror's EndpointSlice, with the URLs of the Eureka servers from which its
+endpoints were read.
+"""
 
 GIVEN_ANNOTATION = "eurekube.io/given"
-"""On a mirrored Service: the keys of labels and annotations that its mirror's spec gave to it, as JSON."""
+"""The annotation, on a mirrored Service, with the keys of the labels and annotations that the mirror's
+spec adds, as JSON.
+"""
 
 OWN_PREFIX, MANAGED_BY = "eurekube.io/", "app.kubernetes.io/managed-by"
-"""Labels and annotations that no spec may give."""
+"""The prefix and the key of labels and annotations that a mirror's spec may not set."""
 
 LAST_READ_ANNOTATION = "eurekube.io/last-read"
-"""On a mirrored Service: when Eureka was last read, as far as anybody wrote it down."""
+"""The annotation, on a mirrored Service, with the last written time at which Eureka was read."""
 
 DEFAULT_HOLD_SECONDS = 300
 DEFAULT_MAX_SERVICES = 250
 
 
 def application_of(item: Object) -> str:
-    """Return the application that something of a mirror's shows; empty where its annotation is gone."""
+    """Return the application that a mirror's object shows; empty where its annotation is gone."""
     return str((item["metadata"].get("annotations") or {}).get(APPLICATION_ANNOTATION) or "")
 
 
@@ -50,21 +54,23 @@ class MirrorForm(StrEnum):
     """The forms in which an application can be called in the cluster."""
 
     CLUSTER_IP = "ClusterIP"
-    """A Service without a selector that has an address of its own."""
+    """A Service without a selector and with a cluster IP."""
 
     HEADLESS = "Headless"
-    """A Service without a selector and without an address: its name resolves to the instances."""
+    """A Service without a selector and without a cluster IP: its name resolves to the instances'
+    addresses.
+    """
 
     ATTACHED = "Attached"
-    """EndpointSlices beside those of a Service that a person owns."""
+    """EndpointSlices that are added to a Service which a person owns."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServicePort:
     """A port of a mirrored Service.
 
-    :ivar name: also by which EndpointSlices name the instances' ports.
-    :ivar app_protocol: ``https`` for the secure one, empty for the other.
+    :ivar name: also the name of the instances' port in EndpointSlices.
+    :ivar app_protocol: ``https`` for the secure port, empty for the other.
     """
 
     name: str
@@ -76,16 +82,19 @@ class ServicePort:
 class Mirror:
     """The spec of a ``EurekaMirror``.
 
-    :ivar application: the one that is mirrored, in upper case; empty where ``pattern`` says which.
-    :ivar pattern: with ``*`` and ``?``, in upper case.
-    :ivar allow: names or patterns, in upper case, of which an application that fits ``pattern`` must fit one.
+    :ivar application: the mirrored application, in upper case; empty where ``pattern`` selects applications.
+    :ivar pattern: a pattern of application names with ``*`` and ``?``, in upper case.
+    :ivar allow: names or patterns, in upper case; an application that matches ``pattern`` must match one of
+        them, too.
     :ivar service_name: the Services' name, in which :data:`APPLICATION_PLACE` may stand.
-    :ivar service_labels: of the Services that it makes, beside its own; annotations in the same way.
-    :ivar attach_to: the name of a Service of a person's; empty for a Service of our own.
-    :ivar allowed: networks of which one must have an address, too; empty for all that the operator allows.
+    :ivar service_labels: labels of the Services that the mirror makes, beside its own;
+        ``service_annotations`` in the same way.
+    :ivar attach_to: the name of a person's Service; empty where the mirror makes its own.
+    :ivar allowed: networks, one of which must contain an address as well; empty for all that the operator
+        allows.
     :ivar zones: the zone of nodes for each zone of Eureka's.
-    :ivar hold_seconds: for as long an instance that vanished without proof is kept.
-    :ivar max_services: beyond so many Services no new one is made.
+    :ivar hold_seconds: for how long an instance that vanished without proof is kept.
+    :ivar max_services: the number of Services from which on no new one is made.
     """
 
     namespace: str
@@ -118,11 +127,11 @@ class Mirror:
 
     @property
     def allows_all(self) -> bool:
-        """Return whether the allow list keeps no application away, such as ``*`` alone."""
+        """True if the allow list excludes no application, such as ``*`` alone."""
         return any(not one.strip("*?") and "*" in one for one in self.allow)
 
     def means(self, application: str) -> bool:
-        """Return whether an application, in upper case, is one of those that are mirrored."""
+        """Return whether the mirror shows an application, given in upper case."""
         if self.application:
             return application == self.application
         return fnmatchcase(application, self.pattern) and any(
@@ -131,7 +140,7 @@ class Mirror:
 
 
 class _MirrorReader:
-    """Reads one custom resource."""
+    """A reader of one EurekaMirror's fields, with their checks."""
 
     def __init__(self, item: Object) -> None:
         self._metadata = item["metadata"]

@@ -1,4 +1,4 @@
-"""The conditions of a EurekaMirror: their names, and what a status says: pure."""
+"""The conditions of a EurekaMirror: their names, and their texts for the status. Pure."""
 
 from __future__ import annotations
 
@@ -15,55 +15,63 @@ class MirrorCondition(StatusCondition):
     """Types of conditions of a EurekaMirror."""
 
     READY = "Ready"
-    """Each Service has an endpoint that is called."""
+    """Each mirrored Service has at least one ready endpoint."""
 
     SYNCED = "Synced"
-    """The cluster shows what Eureka holds; else the reason is the first of what is wrong."""
+    """The mirrored Services have the endpoints that Eureka holds; if not, the reason is the first fault."""
 
     SOURCE_UNREACHABLE = "SourceUnreachable"
-    """Eureka does not answer; everything stays as it is."""
+    """Eureka does not answer; the Services stay as they are."""
 
     BRAKED = "Braked"
-    """All endpoints of an application, or most of at least ten, would go by absence alone, or they came from
-    another Eureka than the one that is read now. Those of the same Eureka are called until a server says that
-    they left, or for half an hour of reading it without a gap; those of another one until they are seen here.
-    A person releases both.
+    """The brake keeps endpoints: all of an application, or most of at least ten, are missing in Eureka's
+    lists and no server confirms that they left; or they came from another Eureka than the one that is read
+    now.
+
+    Endpoints of the same Eureka are called until a server says that they left, or until it has been read for
+    half an hour without a gap; those of another Eureka until this one shows them. A person can release the
+    brake in both cases.
     """
 
     REMOVALS_HELD = "RemovalsHeld"
-    """Instances vanished without proof; they are called until ``holdSeconds`` are over."""
+    """Instances vanished from Eureka's lists without proof that they left; their endpoints are kept until
+    ``holdSeconds`` are over.
+    """
 
     NAME_TAKEN = "NameTaken"
-    """The Service's name is another application's, another mirror's or a person's."""
+    """The name of the Service to make belongs already to another application, another mirror or a person."""
 
     NO_NAME = "NoName"
-    """No Service can have the name that comes of the application's."""
+    """The name that is made from the application's cannot be a Service's name."""
 
     TOO_MANY_SERVICES = "TooManyServices"
-    """``maxServices`` are reached, or the allow list is ``*`` alone: no new Service is made. What stands
-    stays and is updated.
+    """The mirror has ``maxServices`` Services, or its allow list is ``*`` alone: it makes no new Service.
+    Existing Services stay and are updated.
     """
 
     NOT_ATTACHED = "NotAttached"
-    """The Service of ``attachTo`` is not there, has not opted in, or has no port of the name."""
+    """The Service of ``attachTo`` does not exist, has not opted in, or has no port of the mirror's port
+    name.
+    """
 
     FOREIGN_ENDPOINTS = "ForeignEndpoints"
-    """A mirrored Service calls what does not come from Eureka: somebody put a selector on it, or wrote
-    endpoints or EndpointSlices for it.
+    """A mirrored Service has endpoints that do not come from Eureka: somebody put a selector on it, or
+    wrote endpoints or EndpointSlices for it.
     """
 
     ADDRESS_REFUSED = "AddressRefused"
     """Instances are at addresses that must not be mirrored; the message says which and why."""
 
     UNRESOLVABLE = "Unresolvable"
-    """Instances are known by names that cannot be resolved."""
+    """Instances have host names that cannot be resolved."""
 
     NO_PORT = "NoPort"
-    """Instances have no port that is enabled."""
+    """Instances have no enabled port."""
 
     UNREADABLE = "Unreadable"
-    """Instances cannot be asked for or read for certain: their end is proved by Eureka's lists alone, or they
-    are not shown; the message says which and why."""
+    """Some instances cannot be read unambiguously, or no URL can ask for them: they are not shown, or only
+    Eureka's lists can prove that they ended. The message says which and why.
+    """
 
     HOST_NAME_DIFFERS = "HostNameDiffers"
     """An instance's host name, which Spring's clients call, resolves to other addresses than its ``ipAddr``,
@@ -71,21 +79,21 @@ class MirrorCondition(StatusCondition):
     """
 
     PAUSED = "Paused"
-    """``paused`` is true."""
+    """The mirror's ``paused`` is true."""
 
     RECONCILING = "Reconciling"
-    """The spec is not carried out yet, and that may change by itself: kstatus and Flux wait. What only a
-    person can change counts as this for two minutes.
+    """The spec is not carried out yet, but may be later without a person's help: kstatus and Flux wait. A
+    fault that only a person can correct shows as Reconciling for its first two minutes.
     """
 
     STALLED = "Stalled"
-    """Only a person can have the spec carried out, and two minutes have passed: kstatus and Flux call it
-    failed. The reason is that of the condition that says what is wrong.
+    """The spec has not been carried out for two minutes, and only a person can help: kstatus and Flux
+    report a failure. The reason is that of the condition that names the fault.
     """
 
     @property
     def is_advice(self) -> bool:
-        """Return whether the cluster shows what Eureka holds all the same."""
+        """True if the condition is advice only: the mirror is in sync all the same."""
         return self is MirrorCondition.HOST_NAME_DIFFERS
 
 
@@ -134,15 +142,15 @@ MIRROR_REMEDIES: Mapping[str, str] = {
     MirrorReason.INVALID_SPEC: "apply the CRDs of the operator's version, then correct the mirror",
     MirrorReason.NONE_READY: "see in Eureka why no instance is UP, or correct what the mirror asks for",
 }
-"""Remedies by the name of a condition or a reason; where nothing is wrong there is none."""
+"""Remedies by the name of a condition or a reason; a condition without a fault has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class MirroredService:
-    """The content of one mirrored Service.
+    """The number of endpoints of one mirrored Service, by their state.
 
     :ivar ready: endpoints that are called; ``held`` those of them that vanished from Eureka without proof.
-    :ivar braked: those of ``held`` that wait for more than ``holdSeconds``.
+    :ivar braked: endpoints among ``held`` that wait for longer than ``holdSeconds``.
     """
 
     application: str
@@ -159,7 +167,7 @@ class MirrorReport:
 
     :ivar problems: by condition.
     :ivar failure: why the mirror is not in sync, where no condition of its own says so.
-    :ivar read_at: Unix time of the last reading of Eureka; None where there was none.
+    :ivar read_at: Unix time at which Eureka was last read; None if it never was.
     """
 
     services: tuple[MirroredService, ...] = ()
@@ -169,22 +177,24 @@ class MirrorReport:
 
     @property
     def endpoints(self) -> int:
-        """All endpoints."""
+        """The number of endpoints of all the mirror's Services."""
         return sum(one.endpoints for one in self.services)
 
     @property
     def ready(self) -> int:
-        """How many endpoints are called."""
+        """The number of ready endpoints."""
         return sum(one.ready for one in self.services)
 
     @property
     def held(self) -> int:
-        """How many endpoints wait for their removal."""
+        """The number of endpoints whose removal waits."""
         return sum(one.held for one in self.services)
 
     @property
     def synced(self) -> tuple[bool, Problem]:
-        """Return True where the cluster shows what Eureka holds, and the text of the condition."""
+        """The condition Synced: True where the Services have the endpoints that Eureka holds, and its
+        text.
+        """
         if self.failure is not None:
             return False, self.failure.with_remedy(MIRROR_REMEDIES)
         for kind in MirrorCondition:
@@ -195,7 +205,7 @@ class MirrorReport:
 
     @property
     def is_ready(self) -> tuple[bool, Problem]:
-        """Return True where each Service has an endpoint that is called, and the text of the condition."""
+        """The condition Ready: True where each Service has a ready endpoint, and its text."""
         idle = [one.service for one in self.services if not one.ready]
         if self.services and not idle:
             message = f"{self.ready} endpoints of {len(self.services)} Services are ready"
@@ -209,7 +219,9 @@ class MirrorReport:
 
 
 def gathered(problems: Iterable[Problem]) -> dict[str, Problem]:
-    """One problem for each reason, which names a few and counts the rest; with what fixes them."""
+    """Return one problem for each reason, which names a few of the problems, counts the rest, and says how
+    to fix them.
+    """
     by_reason: dict[str, list[Problem]] = {}
     for one in problems:
         by_reason.setdefault(one.reason, []).append(one)

@@ -1,17 +1,18 @@
 """The decision for one application of a mirror: what its Service shows, and what is written for it. Pure.
 
-All that was read is a :class:`MirrorSituation`, of which :func:`decide_mirrored` makes a
-:class:`MirrorDecision`. The first of these is true:
+All that was read is a :class:`MirrorSituation`; :func:`decide_mirrored` turns it into a
+:class:`MirrorDecision`. The first of these rows that is true decides:
 
 ==========================================  =====================================================
-Eureka is silent, and this replica has not  nothing is written: the one before may have read more
-shown the application
-the Service is a person's, and may not be   our slices leave it; nothing while Eureka is silent
-added to
-the name is another mirror's                nothing is written
-Eureka is silent                            what is shown stays, and what lacks of the last list
-                                            comes back
-else                                        it shows what Eureka lists, and what the guard keeps
+Eureka is silent, and this replica has not  nothing is written: the replica before may have read
+shown the application                       more
+the Service is a person's, and does not     the mirror's slices are removed from it; nothing is
+allow additions                             written while Eureka is silent
+another mirror has the name                 nothing is written
+Eureka is silent                            shown endpoints stay, and missing ones of the last
+                                            list come back
+else                                        the Service shows what Eureka lists and what the guard
+                                            keeps
 ==========================================  =====================================================
 """
 
@@ -48,11 +49,11 @@ _NOT_ASKED = UnlistedInstances()
 
 
 class End(Enum):
-    """The ends of a decision."""
+    """The outcomes of a decision."""
 
     SHOWS = "shows"
     LEAVES = "leaves"
-    """The slices leave a Service that is a person's."""
+    """The mirror's slices are removed from a person's Service."""
 
     KEEPS = "keeps"
     """Nothing is written."""
@@ -60,10 +61,10 @@ class End(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HostAnswer:
-    """The addresses of a host's name.
+    """The result of looking up a host name.
 
-    :ivar addresses: by the last good answer; None where there was none yet.
-    :ivar failure: why the last lookup failed; empty where it did not.
+    :ivar addresses: the addresses of the last successful lookup; None before the first.
+    :ivar failure: why the last lookup failed; empty where it succeeded.
     """
 
     addresses: tuple[str, ...] | None = None
@@ -77,23 +78,24 @@ _NO_ANSWER = HostAnswer()
 class MirrorSituation:
     """All that is known of an application when it is decided what its Service shows.
 
-    Two that are equal are decided alike, unless the decision says that it was not final.
+    Equal situations lead to equal decisions, unless the decision says that it was not final.
 
-    :ivar name: of the Service; ``owner`` the owner reference to the mirror.
-    :ivar instances: those that Eureka lists.
+    :ivar name: the Service's name; ``owner`` the owner reference to the mirror.
+    :ivar instances: the instances that Eureka lists.
     :ivar service: the mirror's Service of that name; ``slices`` the mirror's slices of it.
-    :ivar standing: the Service of that name, whosever it is.
+    :ivar standing: the Service of that name, whoever owns it.
     :ivar holder: the mirror that has the Service of that name; empty for none.
-    :ivar strangers: names of EndpointSlices of the Service that are nobody's of ours.
+    :ivar strangers: names of the Service's EndpointSlices that no mirror wrote.
     :ivar source: the URLs of the servers that are read, with spaces between them.
     :ivar is_known: True if this replica has shown the application.
     :ivar is_silent: True if Eureka does not answer.
-    :ivar is_released: True if a person says that what waits may go.
-    :ivar taken: names that other slices have.
-    :ivar before: the endpoints that are called now by whatever Service of the mirror, and may be.
-    :ivar unlisted: the fate of :attr:`gaps`.
-    :ivar hosts: the names of hosts among the instances.
-    :ivar held_since: :attr:`GuardVerdict.held` of the last time; ``now`` is by the same clock, in seconds.
+    :ivar is_released: True if a person released the removals that wait.
+    :ivar taken: names of other EndpointSlices.
+    :ivar before: the endpoints that any Service of the mirror has now, and that may be called.
+    :ivar unlisted: Eureka's answers on :attr:`gaps`.
+    :ivar hosts: the lookups of the instances' host names.
+    :ivar held_since: :attr:`GuardVerdict.held` of the last decision; ``now`` is by the same clock, in
+        seconds.
     """
 
     mirror: Mirror
@@ -121,16 +123,19 @@ class MirrorSituation:
 
     @property
     def gaps(self) -> list[str]:
-        """The ids of instances that are called and that Eureka does not list: it is asked for their end."""
+        """The ids of instances that have endpoints and that Eureka does not list: Eureka is asked whether
+        they ended.
+        """
         if self.is_silent:
             return []
         return vanished(self.before, {one.instance_id for one in self.instances}, self.source)
 
     @property
     def shown(self) -> Mirror | Problem | None:
-        """The mirror, its ports named as those of its Service, if the Service may show the application.
+        """The mirror, with its ports named as those of its Service, if the Service may show the application.
 
-        Else why it may not; None where that is not for this replica to say.
+        Otherwise the problem; None while this replica cannot decide, since Eureka is silent and the replica
+        has not shown the application.
         """
         if self.is_silent and not self.is_known:
             return None
@@ -172,14 +177,17 @@ _NO_VERDICT = GuardVerdict((), EMPTY)
 
 @dataclass(frozen=True, slots=True)
 class MirrorDecision:
-    """The writes for an application, and what is notified of it.
+    """The writes for one application of a mirror, and its state for the mirror's status.
 
-    :ivar mirror: with its ports named as those of its Service; ``verdict`` the endpoints that are shown.
-    :ivar service: the Service as it must be; None for a person's, to which slices are added.
-    :ivar is_replaced: True if the Service that stands must go first: whether it has an address is for good.
-    :ivar is_renamed: True if slices come before a Service whose ports get other names: it finds its endpoints
-        by those. Where one is refused, the Service keeps the names that it has.
-    :ivar is_final: True if an equal situation is decided alike, whatever the time and Eureka's answers.
+    :ivar mirror: the mirror, with its ports named as those of its Service; ``verdict`` the endpoints that are
+        shown.
+    :ivar service: the Service to write; None for a person's, to which slices are added.
+    :ivar is_replaced: True if the existing Service must be deleted first: a Service cannot gain or lose its
+        cluster IP.
+    :ivar is_renamed: True if slices must be written before a Service whose ports get other names: it finds
+        its endpoints by these names. Where a slice is refused, the Service keeps its names.
+    :ivar is_final: True if an equal situation leads to the same decision, whatever the time and Eureka's
+        answers.
     """
 
     end: End
@@ -192,16 +200,17 @@ class MirrorDecision:
     is_final: bool = False
 
     def slices(self, situation: MirrorSituation, owner: Mapping[str, Any]) -> SlicePlan:
-        """Return the writes of slices.
+        """Return the writes of EndpointSlices.
 
-        :param owner: the owner reference to what the slices belong to: the Service, or a mirror that adds.
+        :param owner: the owner reference to the slices' owner: the Service, or a mirror that adds to a
+            person's.
         """
         mirror, name = self.mirror, situation.name
         marks = slice_owner(mirror, situation.application, name, owner, situation.source)
         return plan_slices(marks, self.verdict.endpoints, situation.slices, situation.taken)
 
     def service_status(self, situation: MirrorSituation) -> MirroredService:
-        """Return what the mirror's status says of the Service."""
+        """Return the numbers of the Service's endpoints for the mirror's status."""
         endpoints, verdict = self.verdict.endpoints, self.verdict
         for_long = {*verdict.braked, *verdict.elsewhere}
         return MirroredService(
@@ -262,7 +271,7 @@ def decide_mirrored(situation: MirrorSituation) -> MirrorDecision:
 
 
 def _foreign(situation: MirrorSituation, verdict: GuardVerdict) -> list[Problem]:
-    """Return what a Service calls, or called until now, that does not come from Eureka."""
+    """Return the problem that a Service has, or had until now, endpoints that do not come from Eureka."""
     application, name = situation.application, situation.name
     found = []
     if situation.mirror.form is not MirrorForm.ATTACHED:  # a person's has endpoints of its own
@@ -289,7 +298,9 @@ def _foreign(situation: MirrorSituation, verdict: GuardVerdict) -> list[Problem]
 
 
 def _held_for_long(situation: MirrorSituation, verdict: GuardVerdict) -> list[Problem]:
-    """Return what waits for more than its time, and for what."""
+    """Return the problems of endpoints that the brake keeps beyond ``holdSeconds``, with what each waits
+    for.
+    """
     application, found = situation.application, []
     if count := len(verdict.braked):
         found.append(

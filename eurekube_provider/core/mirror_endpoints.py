@@ -1,4 +1,4 @@
-"""Endpoints that a mirror makes of an application's instances in Eureka."""
+"""The mapping from an application's instances in Eureka to a mirror's endpoints."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.problem import Problem
 
 TargetPort = tuple[str, int, str]
-"""A port of instances: the Service's port name, the number, and the protocol above TCP, empty for any."""
+"""A port of instances: the Service's port name, the number, and the application protocol (empty for none)."""
 
 LONGEST_ID = 1000
-"""The longest id of an instance that can be shown: a slice names a hundred, and all must fit into the API
-server's store. One that does not would keep every other change of its application away."""
+"""The longest id of an instance that is mirrored: a slice has a hundred ids, and must fit into the API
+server's store. A slice that does not fit would block every other change of its application.
+"""
 
 Resolved = Callable[[str], tuple[str, ...] | None]
-"""The addresses of a host's name; None where it was never resolved."""
+"""A function that returns the addresses of a host name; None where the name was never resolved."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class EndpointGroup:
-    """The common part of all endpoints of one EndpointSlice.
+    """The address family and the ports that all endpoints of one EndpointSlice share.
 
     :ivar family: ``IPv4`` or ``IPv6``.
     """
@@ -38,10 +39,10 @@ class EndpointGroup:
 class MirrorEndpoint:
     """One address at which an instance can be called.
 
-    :ivar instance_id: of the instance in Eureka; empty where somebody else wrote the endpoint.
-    :ivar zone: the zone of nodes it is in, empty where that is not known.
-    :ivar source: the URLs of the servers that it came from, with spaces between them; empty for those that
-        are read now, or where nobody wrote it down.
+    :ivar instance_id: the id of the instance in Eureka; empty where somebody else wrote the endpoint.
+    :ivar zone: the zone of the endpoint's node, empty where it is not known.
+    :ivar source: the URLs of the servers that listed the endpoint, with spaces between them; empty for the
+        servers that are read now, or where they are not known.
     """
 
     group: EndpointGroup
@@ -52,7 +53,7 @@ class MirrorEndpoint:
     source: str = ""
 
     def is_from_elsewhere(self, source: str) -> bool:
-        """Return whether it came from a Eureka that has no server in common with ``source``."""
+        """Return whether the endpoint came from a Eureka that has no server in common with ``source``."""
         return bool(self.source and source) and set(self.source.split()).isdisjoint(source.split())
 
 
@@ -60,12 +61,12 @@ class MirrorEndpoint:
 class Mapped:
     """The endpoints of an application's instances.
 
-    :ivar endpoints: no two of one group have one address.
-    :ivar known: the ids of all instances that Eureka lists, also those that became no endpoint.
-    :ivar unresolved: the ids of instances whose name was never resolved, and whether each is UP: the
-        addresses that are shown for them stay.
-    :ivar problems: one for each instance that became no endpoint, or of which no more is certain than what
-        a list says.
+    :ivar endpoints: no two of one group have the same address.
+    :ivar known: the ids of all instances that Eureka lists, also of those without an endpoint.
+    :ivar unresolved: the ids of instances whose host name was never resolved, and whether each is UP: their
+        existing endpoints stay.
+    :ivar problems: one for each instance that has no endpoint, or whose data can be read in Eureka's lists
+        only.
     """
 
     endpoints: tuple[MirrorEndpoint, ...]
@@ -75,10 +76,12 @@ class Mapped:
 
 
 def is_own_instance(mirror: Mirror, instance: Instance, cluster: Cluster) -> bool:
-    """Return whether an instance is a syncer's, and so runs in this cluster, or in one that nobody asked for.
+    """Return whether a mirror must leave an instance out because a syncer registered it, in this or another
+    cluster.
 
-    What a stack registered, and what registered itself, is mirrored. A cluster may have had another name, or
-    another operator that calls it by one: its UID stays the same.
+    Instances that a stack registered, or that registered themselves, are mirrored; those of other clusters'
+    syncers only with ``includeOtherClusters``. This cluster is known by its UID, too, since it may have had
+    another name.
     """
     owner = instance.owner or ""
     if owner.startswith(f"cluster/{cluster.name}/"):
@@ -92,7 +95,7 @@ def is_own_instance(mirror: Mirror, instance: Instance, cluster: Cluster) -> boo
 def host_names(
     mirror: Mirror, instances: Iterable[Instance], cluster: Cluster, policy: AddressPolicy
 ) -> set[str]:
-    """Return the hosts' names by which instances are known that are shown."""
+    """Return the host names, instead of IP addresses, of instances that are mirrored."""
     return {
         host
         for one in instances
@@ -111,9 +114,10 @@ def mirrored_endpoints(
     resolved: Resolved,
     failure_of: Callable[[str], str] = lambda _: "",
 ) -> Mapped:
-    """Map an application's instances to endpoints. One that cannot be shown keeps no other away.
+    """Map an application's instances to endpoints. An instance that cannot be mirrored does not hinder the
+    others.
 
-    :param failure_of: why the last lookup of a host's name failed; empty where it did not.
+    :param failure_of: returns why the last lookup of a host name failed; empty where it succeeded.
     """
     found: dict[tuple[tuple[TargetPort, ...], str], MirrorEndpoint] = {}
     groups: dict[tuple[str, tuple[TargetPort, ...]], EndpointGroup] = {}
@@ -175,9 +179,10 @@ def mirrored_endpoints(
 
 
 def host_name_problem(instance: Instance, policy: AddressPolicy, resolved: Resolved) -> Problem | None:
-    """Say that an instance's host name, which Spring's clients call, is not where a mirror has it called.
+    """Return the problem that an instance's host name, which Spring's clients call, resolves to other
+    addresses than the one that the mirror shows; None if it does not.
 
-    :param resolved: of what was not resolved yet, or resolves nowhere, nothing is said.
+    :param resolved: a name that was not resolved yet, or cannot be, is no problem here.
     """
     shown = policy.judged(instance.ip_address) if instance.ip_address != instance.host_name else None
     if shown is None or not instance.host_name or policy.judged(instance.host_name) is not None:
@@ -194,9 +199,9 @@ def host_name_problem(instance: Instance, policy: AddressPolicy, resolved: Resol
 
 
 def named_after(service_ports: Iterable[Mapping[str, object]], mirror: Mirror) -> Mirror:
-    """The mirror with its ports named as those of the Service of a person's to which it adds slices.
+    """Return the mirror with its ports named as those of the person's Service to which it adds slices.
 
-    A port that the Service has not by name keeps its name, unless it is the Service's only one.
+    The plain port takes the name of the Service's only port; otherwise the names stay.
     """
     names = [str(one.get("name") or "") for one in service_ports]
     if mirror.port.name not in names and len(names) == 1 and mirror.secure_port.name not in names:

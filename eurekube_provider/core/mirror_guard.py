@@ -1,13 +1,13 @@
 """The guard keeps endpoints that vanished from Eureka's lists until their end is proved, or for some time.
 
-A list that lacks an instance proves little: it may be that of a server which was restarted, or which never
-heard of the instance. So what was called a moment ago goes on to be called until a server says that it was
-deregistered or evicted, or no server has it. Where nobody can say so, it goes after a time all the same: a
-mirror that never forgets sends calls to addresses that are somebody else's by then.
+A list that lacks an instance proves little: its server may have restarted, or may never have heard of the
+instance. So an endpoint stays until a server says that the instance was deregistered or evicted, or no server
+has it. Where no server can say so, the endpoint is removed after a time all the same: a mirror that never
+forgets would send calls to addresses that somebody else has got meanwhile.
 
-Absence proves something only at a server that once held the instance. So what came from another Eureka than
-the one that is read now waits for a person, or until it is seen here. And what would take all endpoints of an
-application, or most of many, by absence alone waits much longer: behind the same URL there may be another
+Absence proves something only at a server that once held the instance. So an endpoint from another Eureka than
+the one that is read now stays until a person releases it, or this Eureka shows it. A removal of all endpoints
+of an application, or of most of many, by absence alone waits much longer: the same URL may lead to another
 Eureka than before.
 """
 
@@ -19,21 +19,25 @@ from dataclasses import dataclass, field, replace
 from eurekube_provider.core.mirror_endpoints import Mapped, MirrorEndpoint
 
 FEWEST = 10
-"""Of so many ready endpoints most must not go at once by absence alone; of fewer, all."""
+"""The number of ready endpoints from which on a removal of most of them by absence alone is braked; with
+fewer endpoints, only a removal of all.
+"""
 
 BRAKE_SECONDS = 1800.0
-"""For as long they wait while the same Eureka is read without a gap: its clients have registered by then."""
+"""Seconds for which braked endpoints are kept while the same Eureka is read without a gap: within that
+time its clients have registered again.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Unlisted:
-    """The knowledge of instances that are shown and that Eureka does not list.
+    """Facts on instances that have endpoints and that Eureka does not list.
 
-    :ivar gone: the ids of those of which it is proved that they left.
-    :ivar absent: the ids of those of ``gone`` of which absence alone proves it.
-    :ivar held_since: :attr:`GuardVerdict.held` of the last time.
-    :ivar source: the servers that are read; empty where nobody can name them.
-    :ivar is_released: True if a person says that the removals are meant.
+    :ivar gone: the ids of instances that are proved to have left.
+    :ivar absent: the ids of those in ``gone`` for which absence is the only proof.
+    :ivar held_since: :attr:`GuardVerdict.held` of the last decision.
+    :ivar source: the servers that are read; empty where they are not known.
+    :ivar is_released: True if a person released the removals.
     """
 
     gone: Collection[str] = ()
@@ -45,13 +49,13 @@ class Unlisted:
 
 @dataclass(frozen=True, slots=True)
 class GuardVerdict:
-    """The endpoints that a mirror shall show, with those that are kept although Eureka lists them no more.
+    """The endpoints that a mirror must show, with those that are kept although Eureka no longer lists them.
 
-    :ivar held: since when each instance is kept that Eureka does not list, by its id.
-    :ivar expired: the ids of those that were kept for long enough, and go now.
-    :ivar braked: the ids of those of ``held`` that would go by absence alone, were they not all or most.
-    :ivar elsewhere: the ids of those of ``held`` that came from another Eureka, each with its servers.
-    :ivar released: the ids of those that a person let go.
+    :ivar held: by id of each kept instance that Eureka does not list, the time since which it is kept.
+    :ivar expired: the ids of instances that were kept for long enough, and are removed now.
+    :ivar braked: the ids of those in ``held`` that absence would remove, were they not all or most endpoints.
+    :ivar elsewhere: the ids of those in ``held`` that came from another Eureka, each with its servers.
+    :ivar released: the ids of instances that are removed because a person released them.
     """
 
     endpoints: tuple[MirrorEndpoint, ...]
@@ -69,9 +73,9 @@ def guarded(
     now: float,
     hold_seconds: float,
 ) -> GuardVerdict:
-    """Decide which of the endpoints that are shown stay beside those that Eureka lists.
+    """Decide which existing endpoints stay beside those that Eureka lists.
 
-    :param now: by any clock that only grows, in seconds; ``unlisted.held_since`` is by the same one.
+    :param now: by any clock that only grows, in seconds; ``unlisted.held_since`` is by the same clock.
     """
     places = {(one.group, one.address): one for one in mapped.endpoints}
     proved = set(unlisted.gone).difference(unlisted.absent)
@@ -123,7 +127,8 @@ def guarded(
 
 
 def restored(mapped: Mapped, shown: Iterable[MirrorEndpoint], source: str) -> GuardVerdict:
-    """Decide what is shown while Eureka does not answer: all that is, and of its last list what lacks.
+    """Return the endpoints while Eureka does not answer: all existing ones, and any that the last list had
+    besides.
 
     :param source: the servers that were read.
     """
@@ -136,18 +141,19 @@ def restored(mapped: Mapped, shown: Iterable[MirrorEndpoint], source: str) -> Gu
 
 
 def is_too_much(doubted: int, ready: int) -> bool:
-    """Return whether so much goes by absence alone that Eureka itself is in doubt.
+    """Return whether absence alone would remove so many endpoints that Eureka itself is in doubt.
 
-    :param doubted: how many endpoints would go.
-    :param ready: how many are ready before, these included.
+    :param doubted: how many endpoints would be removed.
+    :param ready: how many endpoints are ready before, these included.
     """
     return doubted >= ready or (ready >= FEWEST and 2 * doubted > ready)
 
 
 def vanished(shown: Iterable[MirrorEndpoint], listed: Collection[str], source: str = "") -> list[str]:
-    """The ids of instances that are called and that Eureka does not list: proof is needed of their end.
+    """Return the ids of instances that have ready endpoints and that Eureka does not list: their end must be
+    proved.
 
-    :param source: the servers that are read: of what came from elsewhere they can prove nothing.
+    :param source: the servers that are read: they can prove nothing of endpoints from another Eureka.
     """
     return sorted(
         {

@@ -1,7 +1,7 @@
-"""Names of mirrored Services: one application becomes one DNS label, and no two become the same.
+"""Names of mirrored Services: each application becomes one DNS label, and no two become the same.
 
-Applications in Eureka may have characters that no Service's name may have, and ``A_B`` and ``A-B`` become one
-name. The second is refused: merged, the calls for one application would reach the other.
+Eureka allows characters in an application's name that a Service's name cannot have: ``A_B`` and ``A-B``
+become one name. The second application is refused: merged, the calls for one would reach the other.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
 class NamedServices:
     """The Services of applications, by name.
 
-    :ivar names: the Service's name by application.
-    :ivar refused: why an application has none, which another one has, by application.
-    :ivar unnameable: why it has none, which no Service can have, by application.
+    :ivar names: the Service's name, by application.
+    :ivar refused: by application without a Service because another application has the name, the reason.
+    :ivar unnameable: by application whose name cannot become a Service's name, the reason.
     """
 
     names: Mapping[str, str]
@@ -31,7 +31,7 @@ class NamedServices:
 
 
 def mirrored_name(template: str, application: str) -> str | None:
-    """The name of an application's Service; None where no DNS-1035 label comes of it.
+    """Return the name of an application's Service; None if the template gives no DNS-1035 label.
 
     >>> mirrored_name("{application}", "ORDER_SERVICE.V2")
     'order-service-v2'
@@ -46,9 +46,9 @@ def assigned_names(
     applications: Iterable[str],
     existing: Mapping[str, str] | None = None,
 ) -> NamedServices:
-    """Give each application the name of its Service.
+    """Return the name of each application's Service.
 
-    :param existing: by Service, the application that it shows already and so keeps the name.
+    :param existing: by name of an existing Service, the application that it shows, which keeps the name.
     """
     taken = dict(existing or {})
     names: dict[str, str] = {}

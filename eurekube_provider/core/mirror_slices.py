@@ -1,8 +1,9 @@
-"""The EndpointSlices of a mirrored Service: the plan by which those that stand become those that are wanted.
+"""The EndpointSlices of a mirrored Service: a plan of writes that turns the existing slices into the wanted
+ones.
 
-Each write of a slice is sent to every node of the cluster. So a slice is written only where it changes, once
-at most; new endpoints fill those that change anyway before any other is touched (KEP-0752). Names are made of
-the Service and its ports and counted, so that one who repeats a creation finds what was created.
+Each write of a slice is sent to every node of the cluster. So a slice is written at most once, and only if it
+changes; new endpoints go first into slices that change anyway (KEP-0752). A slice's name is made of the
+Service, the ports and a counter, so that a repeated creation finds the slice that was created.
 """
 
 from __future__ import annotations
@@ -19,19 +20,20 @@ from eurekube_provider.core.mirror_endpoints import EndpointGroup, MirrorEndpoin
 from eurekube_provider.core.objects import Object
 
 MOST_ENDPOINTS = 100
-"""In one slice, as the EndpointSlice controller has it: one endpoint's change sends its whole slice to all
-nodes."""
+"""The most endpoints in one slice, as in Kubernetes' EndpointSlice controller: a change of one endpoint
+sends its whole slice to all nodes.
+"""
 
 TARGET_KIND = "EurekaInstance"
-"""The kind that an endpoint's ``targetRef`` names; its name is the instance's id."""
+"""The ``kind`` in an endpoint's ``targetRef``, whose ``name`` is the instance's id."""
 
 
 @dataclass(frozen=True, slots=True)
 class SliceOwner:
-    """The common part of all slices of one Service.
+    """The metadata that all slices of one Service have in common.
 
-    :ivar labels: ``kubernetes.io/service-name`` and who writes them among them.
-    :ivar owner: the owner reference by which they go with their owner.
+    :ivar labels: among them ``kubernetes.io/service-name`` and the name of the slices' manager.
+    :ivar owner: the owner reference, by which Kubernetes removes the slices together with their owner.
     """
 
     namespace: str
@@ -41,16 +43,16 @@ class SliceOwner:
     owner: Mapping[str, Any]
 
     def of_source(self, source: str) -> SliceOwner:
-        """Return what those have in common whose endpoints came from these servers."""
+        """Return the common metadata of slices whose endpoints came from these servers."""
         return replace(self, annotations={**self.annotations, SOURCE_ANNOTATION: source})
 
 
 @dataclass(frozen=True, slots=True)
 class SlicePlan:
-    """The writes of slices, each slice once. Creations come first, so that nothing is missing in between.
+    """The writes of slices, each slice once. Creations come first, so that no endpoint is missing in between.
 
     :ivar updates: whole slices, with the ``resourceVersion`` that they replace.
-    :ivar deletions: slices as they stand.
+    :ivar deletions: slices as they are in the cluster.
     """
 
     creations: tuple[dict[str, Any], ...] = ()
@@ -58,13 +60,13 @@ class SlicePlan:
     deletions: tuple[Object, ...] = ()
 
     def __len__(self) -> int:
-        """How many writes these changes take."""
+        """Return the number of writes."""
         return len(self.creations) + len(self.updates) + len(self.deletions)
 
 
 @dataclass(slots=True)
 class _Filling:
-    """A slice that stands, and what it shall hold."""
+    """An existing slice, and the endpoints that it must hold."""
 
     item: Object
     endpoints: dict[str, MirrorEndpoint] = field(default_factory=dict)
@@ -88,9 +90,9 @@ def plan_slices(
     """Plan the writes after which the slices hold the wanted endpoints and no others.
 
     :param owner: its annotations name the source that is read now.
-    :param wanted: no two of one group have one address.
-    :param existing: the slices of the Service that are ours.
-    :param taken: names that other slices have.
+    :param wanted: endpoints, no two of one group with the same address.
+    :param existing: the mirror's slices of the Service.
+    :param taken: names of other slices.
     """
     wanted = list(wanted)
     has_hints = all(one.zone for one in wanted if one.is_ready)
@@ -129,7 +131,7 @@ def plan_slices(
 def _placed(
     fillings: list[_Filling], wanted: Mapping[str, MirrorEndpoint], owner: SliceOwner, *, has_hints: bool
 ) -> list[MirrorEndpoint]:
-    """Put the wanted endpoints of one group into its slices; returns those that need new ones."""
+    """Put the wanted endpoints of one group into its slices; return those that need new slices."""
     left = dict(wanted)
     for one in fillings:
         endpoints = one.item.get("endpoints") or ()
@@ -159,7 +161,9 @@ def _placed(
 
 
 def group_of(item: Object) -> EndpointGroup:
-    """The group whose endpoints a slice holds; none of ours where somebody changed a port's protocol."""
+    """Return a slice's address family and ports; a group that no mirror makes if somebody changed a port's
+    protocol.
+    """
     ports = tuple(
         (str(one.get("name") or ""), int(one.get("port") or 0), str(one.get("appProtocol") or ""))
         if one.get("protocol") in (None, "TCP")
@@ -170,12 +174,16 @@ def group_of(item: Object) -> EndpointGroup:
 
 
 def source_of(item: Object) -> str:
-    """The servers that a slice's endpoints came from; empty where nobody wrote it down."""
+    """Return the URLs of the servers that listed a slice's endpoints; empty where they are not written
+    down.
+    """
     return str((item["metadata"].get("annotations") or {}).get(SOURCE_ANNOTATION) or "")
 
 
 def shown_endpoints(slices: Iterable[Object]) -> list[MirrorEndpoint]:
-    """The endpoints that slices of ours hold; one that somebody else wrote is no instance's."""
+    """Return the endpoints in the mirror's slices; an endpoint that somebody else wrote has no instance
+    id.
+    """
     return [
         MirrorEndpoint(
             group,
@@ -197,10 +205,10 @@ def _instance_id(endpoint: Object) -> str:
 
 
 def _endpoint(one: MirrorEndpoint, *, has_hints: bool) -> dict[str, Any]:
-    """An endpoint as the API has it.
+    """Return an endpoint as the API's JSON.
 
-    One that is not UP does not serve either: were it said to serve while it ends, kube-proxy would call it
-    once all are so, as when a person takes the whole application out of service.
+    An instance that is not UP has ``serving: false`` as well. If all endpoints were terminating and serving,
+    as when a person takes the whole application out of service, kube-proxy would call them.
     """
     body: dict[str, Any] = {
         "addresses": [one.address],
@@ -219,7 +227,9 @@ def _without_empty(stands: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _has_marks(item: Object, owner: SliceOwner) -> bool:
-    """Return whether a slice has the labels, annotations and owner that it should, whatever else it has."""
+    """Return whether a slice has the labels, annotations and owner that it should; further ones do not
+    matter.
+    """
     metadata = item["metadata"]
     return (
         dict(owner.labels).items() <= (metadata.get("labels") or {}).items()
@@ -271,7 +281,7 @@ def _body(
 
 
 def _free_name(service: str, group: EndpointGroup, names: set[str]) -> str:
-    """The first name of a Service's and a group's slices that none has; noted among those that are taken."""
+    """Return the first free name for a slice of a Service and group, and add it to ``names``."""
     text = json.dumps([service, group.family, group.ports])
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     number = 0

@@ -1,4 +1,4 @@
-"""Where a mirror's instances come from: types only, as far as a mirror sees a registry."""
+"""The interface through which a mirror reads a registry: types only."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from eurekube_provider.core.registry import Condition, Figures
 
 @dataclass(frozen=True, slots=True)
 class UnlistedInstances:
-    """The fate of instances that no list shows any more.
+    """Servers' answers on instances that no list shows any more.
 
-    :ivar registered: those that a server holds all the same, as it holds them.
-    :ivar gone: those of which it is proved that they left. Of the others nothing is known.
-    :ivar absent: those of ``gone`` by absence alone: no server holds them, and none says that it ever did.
+    :ivar registered: instances that a server holds all the same, as it holds them.
+    :ivar gone: instances that are proved to have left. Nothing is known of the others.
+    :ivar absent: those of ``gone`` for which absence is the only proof: no server holds them, and none says
+        that it ever did.
     """
 
     registered: tuple[Instance, ...] = ()
@@ -26,22 +27,24 @@ class UnlistedInstances:
 
 @runtime_checkable
 class MirrorSource(Protocol):
-    """A registry that mirrors can show. One reading of it serves all mirrors and syncers."""
+    """A registry that mirrors can show. One reading of the registry serves all mirrors and syncers."""
 
     def follow(self, was_read: Callable[[], None]) -> None:
-        """Have ``was_read`` called after each reading, and keep proofs of what left. Before it is started."""
+        """Have ``was_read`` called after each reading, and keep proofs of instances' ends. Call this
+        before the start.
+        """
 
     def condition(self) -> Condition:
-        """Return whether the registry was read, and answers."""
+        """Return whether the registry was read, and whether it answers."""
 
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
         """Return the known instances: of an owner, of an application, of both, or all."""
 
     def find_unlisted(self, keys: Iterable[Key]) -> UnlistedInstances:
-        """Find out what became of instances that are listed no more.
+        """Ask the servers about instances that no list shows any more.
 
         :raises RegistryError: no server answers.
         """
 
     def figures(self, *, in_full: bool = False) -> Figures:
-        """When the registry was read, among others."""
+        """Return the registry's figures, among them the time when it was last read."""

@@ -1,4 +1,4 @@
-"""A mirrored Service as the API has it: what must stand there, and how it differs from what does."""
+"""A mirrored Service as the API's JSON: the wanted Service, and its differences from the existing one."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from eurekube_provider.core.objects import (
 def service_ports(
     mirror: Mirror, endpoints: Collection[MirrorEndpoint], service: Object | None
 ) -> list[dict[str, Any]]:
-    """The ports of a mirrored Service: those that its instances have.
+    """Return the ports of a mirrored Service: those that its instances have.
 
-    Without any instance, those that it has had; without that, the plain one.
+    Without any instance, the Service keeps its ports; a new Service gets the plain port.
     """
     named = {name for one in endpoints for name, _, _ in one.group.ports}
     if not named and service is not None:
@@ -49,7 +49,7 @@ def _port(port: ServicePort) -> dict[str, Any]:
 def service_body(
     mirror: Mirror, owner: Mapping[str, Any], application: str, name: str, ports: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """A Service without a selector, so that Kubernetes leaves its EndpointSlices to us."""
+    """Return a Service without a selector, so that Kubernetes writes no EndpointSlices for it."""
     spec: dict[str, Any] = {"type": "ClusterIP", "ports": ports, "ipFamilyPolicy": "PreferDualStack"}
     if mirror.form is MirrorForm.HEADLESS:
         spec["clusterIP"] = "None"
@@ -72,7 +72,9 @@ def service_body(
 
 
 def _given(mirror: Mirror) -> dict[str, str]:
-    """Return the annotation that tells what the spec gave from what others added."""
+    """Return the annotation that lists the labels and annotations which the mirror's spec gave, unlike
+    those of others.
+    """
     keys = {
         name: sorted(given)
         for name, given in (("labels", mirror.service_labels), ("annotations", mirror.service_annotations))
@@ -82,7 +84,9 @@ def _given(mirror: Mirror) -> dict[str, str]:
 
 
 def _given_before(service: Object) -> Mapping[str, Collection[str]]:
-    """Return the names of what the spec gave; who may edit the Service may have written anything there."""
+    """Return the keys of labels and annotations that the spec gave before, from an annotation that anyone
+    may have changed.
+    """
     written = (service["metadata"].get("annotations") or {}).get(GIVEN_ANNOTATION)
     with suppress(ValueError, RecursionError):
         found = json.loads(written or "{}")
@@ -99,7 +103,7 @@ def _given_before(service: Object) -> Mapping[str, Collection[str]]:
 def service_patch(service: Object, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Return the patch that brings a Service to the wanted form; additions of others stay.
 
-    What the mirror's spec gave to it and gives no more is None there.
+    Labels and annotations that the mirror's spec no longer gives are None in the patch.
     """
     metadata = service["metadata"]
     before = _given_before(service)
@@ -129,8 +133,8 @@ def _port_fields(port: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_form(service: Object, form: MirrorForm) -> bool:
-    """Return whether a Service of ours has an address of its own where it should; that cannot be changed
-    later.
+    """Return whether a mirror's Service has a cluster IP, or none, as its form wants; this cannot be
+    changed later.
     """
     is_headless = (service.get("spec") or {}).get("clusterIP") == "None"
     return is_headless is (form is MirrorForm.HEADLESS)
@@ -139,9 +143,9 @@ def has_form(service: Object, form: MirrorForm) -> bool:
 def slice_owner(
     mirror: Mirror, application: str, service: str, owner: Mapping[str, Any], source: str
 ) -> SliceOwner:
-    """Return the common part of a Service's slices.
+    """Return the metadata that all slices of a Service have in common.
 
-    :param source: the servers that are read; empty where nobody can name them.
+    :param source: the servers that are read; empty where they are not known.
     """
     labels = {
         SERVICE_NAME_LABEL: service,
@@ -155,7 +159,7 @@ def slice_owner(
 
 
 def owner_reference(item: Object, *, is_controller: bool) -> dict[str, Any]:
-    """The reference by which Kubernetes removes what is owned once its owner is gone."""
+    """Return an owner reference to ``item``: Kubernetes removes the owned object once its owner is gone."""
     metadata = item["metadata"]
     found = {
         "apiVersion": item.get("apiVersion") or "v1",

@@ -27,18 +27,18 @@ DEFAULT_DATA_CENTER_CLASS = "com.netflix.appinfo.InstanceInfo$DefaultDataCenterI
 
 
 MOST_INTERNED = 16_384
-"""Texts that are remembered; what was not asked for longest is forgotten first."""
+"""The number of texts that :func:`interned` remembers; the least recently used are forgotten first."""
 
 MOST_SHARED = 4096
-"""How many ports, and how many times of leases, are remembered so."""
+"""The number of ports, and of lease times, that :func:`shared_port` and :func:`shared_lease` remember."""
 
 
 @lru_cache(maxsize=MOST_INTERNED)
 def interned(text: str) -> str:
-    """Return a text that is equal to this one, one object for all that ask: instances repeat the same few.
+    """Return one object for all texts that are equal to this one: instances repeat the same few texts.
 
-    Not ``sys.intern``: what it was given once stays for ever on Python 3.12.0 to 3.12.6, and metadata that
-    change with each rollout would fill the memory.
+    Not ``sys.intern``: Python 3.12.0 to 3.12.6 keep its texts for ever, and metadata that change with each
+    rollout would fill the memory.
     """
     return text
 
@@ -73,12 +73,12 @@ def shared_port(number: int, *, enabled: bool) -> Port:
 
 @dataclass(frozen=True, slots=True)
 class EurekaLease:
-    """How long an instance lives without a renewal.
+    """The times of an instance's lease in Eureka.
 
-    :param renewal_interval_seconds: the interval that the instance promises, default 30. The server counts on
-        two renewals a minute whatever it says.
-    :param duration_seconds: default 90. The server forgets an instance after twice this time once it has
-        been renewed, and after once this time when it never was.
+    :param renewal_interval_seconds: the interval that the instance promises, default 30. The server expects
+        two renewals a minute whatever the value.
+    :param duration_seconds: default 90. The server forgets an instance after twice this time once it has been
+        renewed, and after once this time when it never was.
     """
 
     renewal_interval_seconds: int = 30
@@ -87,14 +87,15 @@ class EurekaLease:
 
 @lru_cache(maxsize=MOST_SHARED)
 def shared_lease(renewal_interval_seconds: int, duration_seconds: int) -> EurekaLease:
-    """Return the one object for the times of a lease, as :func:`shared_port`."""
+    """Return the one object for the times of a lease: thousands of instances share a few."""
     return EurekaLease(renewal_interval_seconds, duration_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class DataCenter:
-    """The data centre that an instance names. Anything but ``MyOwn`` is read and kept, never written
-    again."""
+    """The data centre of an instance. A data centre other than ``MyOwn`` is read and kept, and never
+    written.
+    """
 
     name: str = "MyOwn"
     java_class: str = DEFAULT_DATA_CENTER_CLASS
@@ -106,17 +107,17 @@ _DEFAULT_DATA_CENTER = DataCenter()
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One copy of an application: where it can be called, in which state, and who put it there.
+    """One copy of an application: its address, its status, and its owner.
 
     ``application`` is upper-cased as Eureka does. ``vip_address`` and ``secure_vip_address`` default to the
     lower-cased application name, since Spring looks services up by VIP and never by application.
 
     :ivar key: application and instance id, one object for all that remember it.
-    :ivar unreadable: why an instance that was read can be shown and not be relied on: no request can name it,
-        or a field of it says nothing, or different things to different readers. Empty where all is well, as
-        in what somebody wants registered.
-    :raises InvalidInstance: a field that no Eureka server could hold or ever give back; never of what was
-        read, which ``unreadable`` says.
+    :ivar unreadable: why an instance that was read from Eureka can be shown but not relied on: no request can
+        name it, or one of its fields is empty or is understood differently by different readers. Empty for a
+        sound instance, and for one that is to be registered.
+    :raises InvalidInstance: a field has a value that no Eureka server could hold or ever give back; never
+        raised for an instance that was read, see ``unreadable``.
     """
 
     application: str
@@ -146,7 +147,9 @@ class Instance:
     key: Key = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Normalise the names and refuse what could be registered but never read or removed again."""
+        """Normalise the names, and refuse names with which the instance could be registered but never read
+        or removed.
+        """
         if (not self.application or "/" in self.application) and not self.unreadable:
             raise InvalidInstance("application", f"{self.application!r} must be a name without a slash")
         if (not self.instance_id or "/" in self.instance_id) and not self.unreadable:
@@ -170,42 +173,42 @@ class Instance:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names, in lower case, under which callers find it."""
+        """The names, in lower case, under which callers find the instance."""
         return names_of(self.application, self.vip_address, self.secure_vip_address)
 
     @property
     def owner(self) -> str | None:
-        """Return the owner, None for an instance that no Eurekube registered."""
+        """The owner; None for an instance that Eurekube did not register."""
         return self.metadata.get("eurekube.owner")
 
     @property
     def incarnation(self) -> str:
-        """Return the incarnation of a stack's registration; empty where nobody says."""
+        """The incarnation of a stack's registration; empty where the metadata have none."""
         return self.metadata.get("eurekube.incarnation", "")
 
     @property
     def is_leaving(self) -> bool:
-        """Return whether the instance carries our mark of a drain: it is OUT_OF_SERVICE by us, not by a
+        """True if the instance has Eurekube's mark of a drain: Eurekube set OUT_OF_SERVICE, and not a
         person.
         """
         return "eurekube.leaving" in self.metadata
 
     @property
     def enforced(self) -> str:
-        """The status that a program enforced, or was about to; empty where none is known to have.
+        """The status that a stack's program enforced, or was about to; empty for none.
 
-        Two, with a space between them, where one was to be followed by the other.
+        Two statuses, with a space between them, where the second was to replace the first.
         """
         return self.metadata.get("eurekube.enforced", "")
 
     @property
     def is_enforced(self) -> bool:
-        """Return whether the status that it has is one that a program enforced, not one that a person set."""
+        """True if a stack's program enforced the present status, and no person set it."""
         return self.status.value in self.enforced.split()
 
     @property
     def renewer(self) -> str | None:
-        """The operator that is asked to renew it, for registrations that a stack owns."""
+        """The operator that must renew the instance, for registrations that a stack owns."""
         return self.metadata.get("eurekube.renewer")
 
     @property
@@ -217,25 +220,30 @@ class Instance:
 
     @property
     def written_at_ms(self) -> int:
-        """When the contents were written, by its owner's clock; 0 where nobody says."""
+        """The time, in ms, when the contents were written, by their writer's clock; 0 where it is not
+        known.
+        """
         return self.last_dirty_timestamp_ms or 0
 
     @property
     def is_overridden(self) -> bool:
-        """Return whether a person (or a tool on their behalf) set a status over the instance's own."""
+        """True if a person (or a tool on their behalf) set an override, which hides the status that the
+        instance registered.
+        """
         return self.overridden_status is not Status.UNKNOWN
 
     @property
     def registered_out_of_service(self) -> bool:
-        """Return whether an application registered itself as OUT_OF_SERVICE, once, and cannot take that back.
+        """True if an application registered itself as OUT_OF_SERVICE, which no later registration can change.
 
-        A server keeps UP and OUT_OF_SERVICE of what is registered again, whatever it says by then: only a
-        status that is set over it, and cleared, changes that. Source: LeaseExistsRule of Netflix/eureka.
+        A server keeps the status UP or OUT_OF_SERVICE of an instance that registers again, whatever the new
+        registration says: only an override that is set and cleared changes it. Source: LeaseExistsRule of
+        Netflix/eureka.
         """
         return self.status is Status.OUT_OF_SERVICE and not (self.is_overridden or self.owner)
 
     def wanted(self) -> Instance:
-        """Copy the instance without what the server computes: two equal copies ask for the same."""
+        """Return a copy without the fields that the server computes: two equal copies ask for the same."""
         return replace(
             self,
             overridden_status=Status.UNKNOWN,
@@ -246,10 +254,11 @@ class Instance:
 
 
 def same_contents(one: Instance, other: Instance) -> bool:
-    """Return whether both ask for the same, status and what the server computes left aside.
+    """Return whether two instances ask for the same, apart from the status and the fields that the server
+    computes.
 
-    A plan compares every instance, so that each field stands here. What is a dataclass itself is mostly one
-    object for all, see :func:`shared_port`.
+    A plan compares every instance, so the fields are compared one by one for speed. Ports and leases are
+    mostly the same objects, see :func:`shared_port`.
     """
     return (
         one.host_name == other.host_name
@@ -268,10 +277,11 @@ def same_contents(one: Instance, other: Instance) -> bool:
 
 
 def newest(versions: Iterable[Instance | None]) -> Instance | None:
-    """Return the version written last of an instance that several servers hold; None where none holds it.
+    """Return the version of an instance that was written last, of those that several servers hold; None for
+    no version.
 
-    Of equal ones that in which the status stands that its mark names: servers that were notified of a status
-    at the same time may keep different ones, and what says otherwise is then no person's.
+    Among equally new versions the one with an enforced status wins: servers that get a status at the same
+    time may keep different ones, and the other status is then no person's.
     """
     held = (one for one in versions if one is not None)
     return max(held, key=lambda instance: (instance.written_at_ms, instance.is_enforced), default=None)

@@ -1,4 +1,4 @@
-"""Networks and addresses as people write them."""
+"""Parsing and checks of networks and addresses that people write."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def networks_of(texts: Iterable[str]) -> tuple[Network, ...]:
-    """Read networks as people write them.
+    """Parse networks as people write them.
 
-    :raises ValueError: one is none; says which, and what would be right.
+    :raises ValueError: a text is no network; the message says which, and what would be right.
     """
     found: list[Network] = []
     for text in texts:
@@ -33,9 +33,9 @@ _SIMPLE = re.compile(r"(?:0|[1-9][0-9]*)(?:\.(?:0|[1-9][0-9]*)){3}")
 
 
 def ambiguity(address: str) -> str:
-    """Say why two readers may take a text for different IPv4 addresses; empty where they cannot.
+    """Return why two readers may take a text for different IPv4 addresses; empty where they cannot.
 
-    Resolvers of the C library still read the forms of ``inet_aton``: with a leading zero a part is octal,
+    Resolvers of the C library still read the forms of ``inet_aton``: a part with a leading zero is octal, one
     with ``0x`` hexadecimal, and the last of fewer than four parts fills the rest. Libraries of most languages
     read such a part as decimal, or refuse it.
     """
@@ -54,7 +54,7 @@ def ambiguity(address: str) -> str:
 def check_address(address: str) -> None:
     """Refuse an address that two readers may take for different ones.
 
-    :raises InvalidInstance: says why.
+    :raises InvalidInstance: the address is ambiguous; the message says why.
     """
     if problem := ambiguity(address):
         raise InvalidInstance("ip_address", f"{address!r} {problem}")

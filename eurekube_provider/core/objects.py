@@ -16,10 +16,10 @@ SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 """The label by which an EndpointSlice names its Service."""
 
 STACK_LABEL = "eurekube.io/stack"
-"""Names the stack that an object belongs to, as ``<project>.<stack>``."""
+"""The label with the stack that an object belongs to, as ``<project>.<stack>``."""
 
 MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
-"""The label by which an EndpointSlice names who writes it."""
+"""The label with the manager that writes an EndpointSlice."""
 
 SLICE_CONTROLLER = "endpointslice-controller.k8s.io"
 """Manager of the EndpointSlices of a Service with a selector: Kubernetes itself."""
@@ -28,30 +28,30 @@ MIRROR_MANAGER = "mirror.eurekube.io"
 """Manager of the EndpointSlices of a EurekaMirror."""
 
 MIRROR_KIND = "EurekaMirror"
-"""The kind of a mirror, as an owner reference names it."""
+"""The kind of a mirror in an owner reference."""
 
 MIRROR_LABEL = "eurekube.io/mirror"
-"""The label by which Services and EndpointSlices name the EurekaMirror that they are of."""
+"""The label of Services and EndpointSlices with the EurekaMirror that they belong to."""
 
 ATTACH_ANNOTATION = "eurekube.io/attach-mirror"
-"""On a Service of a person's: the mirror that may add EndpointSlices to it."""
+"""The annotation, on a person's Service, with the mirror that may add EndpointSlices to it."""
 
 
 def is_object_name(text: str) -> bool:
-    """Return whether an object of most kinds may be called so (RFC 1123 subdomain)."""
+    """Return whether a text is a valid name for objects of most kinds (RFC 1123 subdomain)."""
     return len(text) <= 253 and re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text) is not None
 
 
 def app_of(service: Object) -> str:
-    """The name by which syncers select a Service: its label ``app``, else its own name."""
+    """Return the name by which syncers select a Service: its label ``app``, else its own name."""
     metadata = service["metadata"]
     return str((metadata.get("labels") or {}).get("app") or metadata["name"])
 
 
 def service_of(endpoint_slice: Object) -> str | None:
-    """The name of the Service that an EndpointSlice is of; None where it is of none.
+    """Return the name of the Service that an EndpointSlice belongs to; None where it belongs to none.
 
-    None also for a mirror's slice: its endpoints came out of Eureka, and nothing of ours takes them back in.
+    None also for a mirror's slice: its endpoints come from Eureka, and must not be registered there again.
     """
     if is_mirrored(endpoint_slice):
         return None
@@ -59,17 +59,18 @@ def service_of(endpoint_slice: Object) -> str | None:
 
 
 def is_mirrored(item: Object) -> bool:
-    """Return whether a Service or an EndpointSlice shows what stands in Eureka, so that no syncer registers
-    it.
+    """Return whether a mirror made a Service or an EndpointSlice, so that no syncer may register it.
 
-    A Service to which a mirror's slices were added is not meant: that one has pods of its own.
+    False for a Service to which a mirror only adds slices: that Service has pods of its own.
     """
     labels = (item.get("metadata") or {}).get("labels") or {}
     return labels.get(MANAGED_BY_LABEL) == MIRROR_MANAGER or MIRROR_LABEL in labels
 
 
 def time_of(text: object) -> datetime | None:
-    """Return the time in a text of the API's form, which anybody may have written; None where it is none."""
+    """Return the time in a text of the API's form; None where the text, which anybody may have written, is
+    no time.
+    """
     try:
         found = datetime.fromisoformat(str(text))
     except ValueError:
@@ -78,20 +79,24 @@ def time_of(text: object) -> datetime | None:
 
 
 def attached_mirror(service: Object) -> str | None:
-    """Return the mirror that may add EndpointSlices to a Service, as its owner says; None for none."""
+    """Return the mirror that may add EndpointSlices to a Service, by the Service's annotation; None for
+    none.
+    """
     found: str | None = (service["metadata"].get("annotations") or {}).get(ATTACH_ANNOTATION)
     return found
 
 
 def is_packed_by_kubernetes(endpoint_slice: Object) -> bool:
-    """Return whether Kubernetes itself writes an EndpointSlice, and so may pack its endpoints into another
+    """Return whether Kubernetes itself writes an EndpointSlice, and so may move its endpoints to another
     one.
     """
     return (endpoint_slice["metadata"].get("labels") or {}).get(MANAGED_BY_LABEL) == SLICE_CONTROLLER
 
 
 def conditions_of(item: Object) -> dict[str, Object]:
-    """The conditions in an object's status, by type, but for those that only its CRD has put there."""
+    """Return the conditions in an object's status, by type, without those that its CRD's defaults put
+    there.
+    """
     written = (item.get("status") or {}).get("conditions") or ()
     return {one["type"]: one for one in written if one.get("reason") != NOT_SERVED_YET}
 
@@ -99,55 +104,57 @@ def conditions_of(item: Object) -> dict[str, Object]:
 def is_ready(endpoint: Object) -> bool:
     """Return whether Kubernetes says that an endpoint can be called; unknown means yes (KEP-1672).
 
-    With ``publishNotReadyAddresses`` Kubernetes always says so: anyone who sets it wants to be called early.
+    With ``publishNotReadyAddresses`` Kubernetes always says so: the Service's owner wants early calls.
     """
     conditions = endpoint.get("conditions") or {}
     return conditions.get("ready") is not False and not conditions.get("terminating")
 
 
 def is_terminating(endpoint: Object) -> bool:
-    """Return whether the deletion of its pod has begun."""
+    """Return whether the deletion of an endpoint's pod has begun."""
     return bool((endpoint.get("conditions") or {}).get("terminating"))
 
 
 def pod_of(endpoint: Object) -> str:
-    """The name of an endpoint's pod; empty where it is of none, as in hand-written EndpointSlices."""
+    """Return the name of an endpoint's pod; empty where it has none, as in hand-written EndpointSlices."""
     target = endpoint.get("targetRef") or {}
     return str(target.get("name") or "") if target.get("kind") == "Pod" else ""
 
 
 def pod_addresses(pod: Object) -> set[str]:
-    """The addresses of a pod, which may be its node's; none before it has one."""
+    """Return the addresses of a pod, which may be its node's; none before the pod has one."""
     status = pod.get("status") or {}
     several = (str(one.get("ip") or "") for one in status.get("podIPs") or ())
     return {str(status.get("podIP") or ""), *several} - {""}
 
 
 def has_for_itself(pod: Object, address: str) -> bool:
-    """Return whether a pod has an address, and does not share it with its node."""
+    """Return whether a pod has an address that it does not share with its node."""
     return not (pod.get("spec") or {}).get("hostNetwork") and address in pod_addresses(pod)
 
 
 def endpoint_name(endpoint: Object) -> str:
-    """The name of an endpoint's pod, else its address."""
+    """Return the name of an endpoint's pod, else its address."""
     return pod_of(endpoint) or str(endpoint["addresses"][0])
 
 
 def is_external_name(service: Object) -> bool:
-    """Return whether a Service is a DNS name alone: EndpointSlices that are left of it are none of its."""
+    """Return whether a Service is only a DNS name (ExternalName): EndpointSlices left from an earlier type
+    do not count.
+    """
     return (service.get("spec") or {}).get("type") == "ExternalName"
 
 
 def is_headless(service: Object) -> bool:
-    """Return whether a Service has no address of its own in the cluster."""
+    """Return whether a Service has no cluster IP."""
     return (service.get("spec") or {}).get("clusterIP") in (None, "", "None")
 
 
 def publishes_not_ready(service: Object) -> bool:
-    """Return whether a Service calls its pods ready before they are."""
+    """Return whether a Service publishes its pods as ready before they are."""
     return bool((service.get("spec") or {}).get("publishNotReadyAddresses"))
 
 
 def qualified(thing: Object) -> str:
-    """``namespace/name``, for messages."""
+    """Return ``namespace/name`` of an object, for messages."""
     return f"{thing['metadata']['namespace']}/{thing['metadata']['name']}"

@@ -1,7 +1,7 @@
-"""The one function that decides: desired instances against actual ones, and what must change.
+"""The one function that compares desired instances with actual ones, and decides what must change.
 
-Pulumi, the operator and the command line all call :func:`plan`; none of them compares instances itself.
-It does no I/O, takes linear time, and applying its result makes a second plan empty.
+Pulumi, the operator and the command line all call :func:`plan`; none of them compares instances itself. It
+does no I/O, takes linear time, and applying its result makes a second plan empty.
 """
 
 from __future__ import annotations
@@ -29,42 +29,47 @@ _NO_TWINS: Mapping[Key, Instance] = {}
 
 
 class Policy(StrEnum):
-    """How far a plan may go."""
+    """The kinds of changes that a plan may contain."""
 
     SYNC = "Sync"
     """Register, update and deregister."""
 
     UPSERT_ONLY = "UpsertOnly"
-    """Register and update; what is no longer desired stays until its renewals end."""
+    """Register and update; an instance that is no longer desired is not removed, and lapses without
+    renewals.
+    """
 
 
 class Action(StrEnum):
-    """The effect of a change. Their order here is the order in which they are carried out."""
+    """The kinds of changes, in the order in which they are carried out."""
 
     REGISTER = "register"
     UPDATE = "update"
     SET_STATUS = "set-status"
     ENFORCE = "enforce"
-    """Bring about the status of ``instance`` over another one, once ``actual`` stands there."""
+    """Set the status of ``instance``, replacing another one, once ``actual`` is registered."""
 
     DEREGISTER = "deregister"
 
 
 class RefusalReason(StrEnum):
-    """Why a desired instance is left alone; the names are those of the syncer's conditions."""
+    """The reasons for which a desired instance is left alone; the names are those of the syncer's
+    conditions.
+    """
 
     CONFLICT = "Conflict"
     """Another owner has an instance under this id."""
 
     SELF_REGISTERED = "SelfRegistered"
-    """The application itself, or the pod's own client, has registered it."""
+    """The application itself, or the pod's own client, has registered the instance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One step: ``instance`` is what shall be there (what shall go, for DEREGISTER); ``actual`` what is.
+    """One step: ``instance`` is the wanted instance (for DEREGISTER the removed one); ``actual`` the
+    registered one.
 
-    :ivar adopts: True if ``actual`` belongs to somebody else and is taken over.
+    :ivar adopts: True if ``actual`` belongs to another owner and is taken over.
     """
 
     action: Action
@@ -73,7 +78,7 @@ class Change:
     adopts: bool = False
 
     def describe(self) -> str:
-        """One line for a person, e.g. ``+ RATING rating-1.shop.eks:rating:8080 UP 10.0.0.1:8080``."""
+        """Return one line for a person, e.g. ``+ RATING rating-1.shop.eks:rating:8080 UP 10.0.0.1:8080``."""
         sign = {Action.REGISTER: "+", Action.DEREGISTER: "-"}.get(self.action, "~")
         head = f"{sign} {self.instance.application} {self.instance.instance_id}"
         if self.action is Action.DEREGISTER:
@@ -85,16 +90,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A desired instance that was left alone, and whose instance stands in its way."""
+    """A desired instance that is not registered or changed, and the instance of another owner in its way."""
 
     reason: RefusalReason
     instance: Instance
     actual: Instance
 
     def describe(self) -> str:
-        """One sentence for a person: what stands there, whose it is, and what to do.
+        """Return one sentence for a person: the instance in the way, its owner, and what to do.
 
-        It stands in conditions and Events as well, which `kubectl` prints as they are.
+        Conditions and Events show the sentence as well, and ``kubectl`` prints it as it is.
         """
         remedy = ""
         if self.reason is RefusalReason.SELF_REGISTERED:
@@ -103,14 +108,14 @@ class Refusal:
 
     @property
     def problem(self) -> str:
-        """Return the fault, without its remedy."""
+        """The fault, without its remedy."""
         if self.reason is RefusalReason.SELF_REGISTERED:
             return f"{self.in_the_way} registered itself"
         return f"{self.in_the_way} {whose(self.actual)} and was left as it is"
 
     @property
     def in_the_way(self) -> str:
-        """Return the instance in the way; with its address where that is what is in the way."""
+        """The name of the instance in the way; with its address where that is what blocks the desired one."""
         there = f"{self.actual.application} {self.actual.instance_id}"
         is_at_address = self.reason is RefusalReason.SELF_REGISTERED or self.actual.key != self.instance.key
         at = f" at {_address(self.actual)}" if is_at_address else ""
@@ -124,7 +129,7 @@ def switch_its_client_off(actual: Instance) -> str:
 
 
 def whose(actual: Instance) -> str:
-    """Return the owner of an instance as the end of a sentence's first half; fit to be printed."""
+    """Return the words that say who owns an instance, to end a clause; safe to print."""
     if actual.unreadable and not actual.owner:
         return f"cannot be read ({printable(actual.unreadable)})"
     return f"belongs to {printable(actual.owner)}" if actual.owner else "was not registered by Eurekube"
@@ -132,12 +137,12 @@ def whose(actual: Instance) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The ordered changes that turn actual into desired, and what was refused.
+    """The ordered changes that turn actual into desired instances, and the refusals.
 
-    :param doubled: desired instances, there or planned, although the application registered itself, too. A
-        list tells of that up to half a minute after ours was registered; then nothing is taken out. One at
-        another address or port keeps no caller from needing ours: it may be another server of the pod, or a
-        dead pod's that had the address before.
+    :param doubled: desired instances that are registered, or will be, although the application registered
+        itself, too. Eureka's lists may show its instance only half a minute after Eurekube's was registered;
+        then neither is removed. An instance at another address or port does not replace the desired one: it
+        may be another server of the pod, or of a dead pod that had the address before.
     """
 
     changes: tuple[Change, ...] = ()
@@ -148,11 +153,11 @@ class Plan:
         return bool(self.changes)
 
     def of(self, action: Action) -> tuple[Change, ...]:
-        """The changes with this action, in order."""
+        """Return the changes with this action, in order."""
         return tuple(change for change in self.changes if change.action is action)
 
     def describe(self) -> str:
-        """A line for each change and refusal, and the sum; for people."""
+        """Return a line for each change and refusal, and the totals; for people."""
         lines = [printable(change.describe()) for change in self.changes]
         lines += [f"! {refusal.describe()}" for refusal in self.refusals]
         counts = {action: len(self.of(action)) for action in Action}
@@ -160,7 +165,7 @@ class Plan:
         return "\n".join([*lines, f"{total}, {len(self.refusals)} refused" if self.refusals else total])
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as plain JSON values."""
+        """Return the plan as plain JSON values."""
         return {
             "changes": [
                 {
@@ -188,12 +193,12 @@ class Plan:
 
 
 ChangeError = RegistryError | OwnershipConflict
-"""Why a change was not carried out."""
+"""The types of errors for which a change was not carried out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A change that was not carried out, and why."""
+    """A change that was not carried out, and its error."""
 
     change: Change
     error: ChangeError
@@ -201,14 +206,14 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a plan."""
+    """The result of carrying out a plan: the changes that were made, and those that failed."""
 
     done: tuple[Change, ...] = ()
     failures: tuple[Failure, ...] = ()
 
     @classmethod
     def of(cls, changes: Sequence[Change], errors: Sequence[ChangeError | None]) -> Outcome:
-        """Make an outcome of an error, or None, for each change."""
+        """Make an outcome from changes and, for each, its error or None."""
         pairs = list(zip(changes, errors, strict=True))
         return cls(
             tuple(change for change, error in pairs if error is None),
@@ -216,7 +221,7 @@ class Outcome:
         )
 
     def __add__(self, other: Outcome) -> Outcome:
-        """Return the result of both plans, or of both parts of one."""
+        """Return the combined outcome of two plans, or of two parts of one plan."""
         return Outcome((*self.done, *other.done), (*self.failures, *other.failures))
 
 
@@ -228,18 +233,19 @@ def plan(
     policies: Mapping[tuple[str, str], InstancePolicy] = _NO_POLICIES,
     twins: Mapping[Key, Instance] = _NO_TWINS,
 ) -> Plan:
-    """Decide what must change.
+    """Compare desired with actual instances, and return the changes to make.
 
-    :param desired: the instances that shall be there; each carries ``owner`` in its metadata. The last of two
-        with the same application and id counts.
-    :param actual: the instances that are there: everything of this owner, and of other owners at least what
-        shares an application with a desired instance.
-    :param owner: the owner of the instances that may be changed and removed. Everybody else's are never
+    :param desired: the wanted instances; each carries ``owner`` in its metadata. The last of two with the
+        same application and id counts.
+    :param actual: the registered instances: all of this owner, and of other owners at least those that share
+        an application with a desired instance.
+    :param owner: the owner of the instances that may be changed and removed. Those of other owners are never
         touched.
-    :param policies: by application and id, for the registrations of a stack: whether one is taken over from
-        somebody else, and the status that its program enforces. What is taken over counts as ours.
-    :param twins: by application and id of what is desired, what its pod registered itself, wherever that is;
-        see :mod:`.self_registered`.
+    :param policies: by application and id, for the registrations of a stack: whether an instance is taken
+        over from another owner, and the status that the stack's program enforces. An instance that is taken
+        over counts as the owner's.
+    :param twins: by application and id of a desired instance, the instance that its pod registered itself,
+        under whatever id and address; see :mod:`.self_registered`.
     :returns: changes in the order register, update, set status, enforce, deregister.
     """
     wanted = {instance.key: instance for instance in desired}
@@ -301,9 +307,7 @@ def _add_by_policy(
     *,
     adopts: bool = False,
 ) -> None:
-    """Yield the changes that register ``want`` by its policy, and set its status where registering does
-    not.
-    """
+    """Add the changes that register ``want`` by its policy, and set its status where registering does not."""
     sent = sent_first(want, own.enforce, have)
     if have is None:
         steps[Action.REGISTER].append(Change(Action.REGISTER, sent))
@@ -322,7 +326,7 @@ _COMPUTED = {
     "unknown_fields",
     "unreadable",
 }
-"""The fields that the server computes, that are only handed back, or that the reader adds."""
+"""The fields of an instance that the server computes, that are only handed back, or that the reader adds."""
 
 _CONTENTS = tuple(
     each.name
@@ -332,7 +336,7 @@ _CONTENTS = tuple(
 
 
 def differences(want: Instance, have: Instance) -> list[str]:
-    """The fields that differ, each as ``name: actual -> desired``; metadata key by key, sorted."""
+    """Return the fields that differ, each as ``name: actual -> desired``; metadata key by key, sorted."""
     found = []
     if not _status_settled(want, have):
         found.append(f"status: {have.status} -> {want.status}")
@@ -352,7 +356,7 @@ def differences(want: Instance, have: Instance) -> list[str]:
 
 
 def _in_words(value: object) -> object:
-    """A nested value in words."""
+    """Return a field's value for people; ports and leases in short form."""
     if hasattr(value, "number"):
         return f"{value.number}{'' if value.enabled else ' (disabled)'}"  # type: ignore[attr-defined]
     if hasattr(value, "duration_seconds"):
@@ -361,9 +365,10 @@ def _in_words(value: object) -> object:
 
 
 def _status_settled(want: Instance, have: Instance) -> bool:
-    """A person's override stands over what the source says; registering again would not change it.
+    """Return whether the status needs no change: it is the wanted one, or a person's override hides it.
 
-    Our own, on the way out, is undone when the instance is wanted again.
+    A person's override stays, and registering again would not change it. Eurekube's own OUT_OF_SERVICE for a
+    drain is undone when the instance is wanted again.
     """
     return have.status is want.status or (
         have.is_overridden and have.status is have.overridden_status and not have.is_leaving
@@ -371,32 +376,40 @@ def _status_settled(want: Instance, have: Instance) -> bool:
 
 
 def _is_out_by_us(have: Instance) -> bool:
-    """Return whether our OUT_OF_SERVICE stands over its own status, which may be the next pod's already."""
+    """Return whether Eurekube's OUT_OF_SERVICE overrides the instance's status, which may be the next
+    pod's already.
+    """
     return have.overridden_status is Status.OUT_OF_SERVICE and have.is_leaving
 
 
 def _still_leaving(want: Instance, have: Instance) -> Instance:
-    """``want`` with our mark while our OUT_OF_SERVICE stands: without it, it would pass for a person's."""
+    """Return ``want`` with Eurekube's mark of leaving while its OUT_OF_SERVICE is set: without the mark,
+    that status would pass for a person's.
+    """
     if not have.is_leaving or want.is_leaving:
         return want
     return replace(want, metadata={**want.metadata, LEAVING_KEY: have.metadata[LEAVING_KEY]})
 
 
 def as_found(want: Instance, have: Instance) -> Instance:
-    """``want`` with our mark if what is found, perhaps otherwise than it was planned for, is out by us."""
+    """Return ``want`` with the mark of leaving if the registered instance, perhaps changed since the plan,
+    is OUT_OF_SERVICE by Eurekube.
+    """
     return _still_leaving(want, have) if _is_out_by_us(have) else want
 
 
 def handover(pairs: Iterable[tuple[Instance, Instance]]) -> Plan:
-    """Give instances to the syncer that wants them next.
+    """Return a plan that gives instances to the syncer that wants them next.
 
-    :param pairs: each as it is wanted, and as it stands.
+    :param pairs: each instance as it is wanted, and as it is registered.
     """
     return Plan(tuple(Change(Action.UPDATE, _handed_over(want, have), have) for want, have in pairs))
 
 
 def take_over(former: Iterable[Instance], owner: str) -> Plan:
-    """Give to ``owner`` what was its own under another name, as it stands: what else it wants follows."""
+    """Return a plan that makes ``owner`` the owner of instances it had under another name, otherwise
+    unchanged: later plans change the rest.
+    """
     return Plan(
         tuple(
             Change(
@@ -411,19 +424,20 @@ def take_over(former: Iterable[Instance], owner: str) -> Plan:
 
 
 def eviction(dead: Instance) -> Change:
-    """Return the removal of what a pod that is gone registered itself, as it was read last."""
+    """Return the removal of an instance, as last read, that a pod which is gone had registered itself."""
     return Change(Action.DEREGISTER, dead, dead, adopts=True)
 
 
 def _handed_over(want: Instance, have: Instance) -> Instance:
-    """``have`` as its heir wants it, but for the status: its owner from now on decides about
-    that."""
+    """Return ``have`` as its next owner wants it, except for the status, which that owner sets later."""
     kept = replace(want, status=have.status, overridden_status=have.overridden_status)
     return _still_leaving(kept, have)
 
 
 def _place(instance: Instance) -> tuple[str, str, int]:
-    """Where callers of an application end up."""
+    """Return the address at which callers of an application reach an instance: application, IP address and
+    port.
+    """
     return (instance.application, instance.ip_address, instance.port.number)
 
 

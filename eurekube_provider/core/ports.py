@@ -17,11 +17,11 @@ NO_SECURE_PORT = shared_port(443, enabled=False)
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The two ports of an instance, as Eureka has them, and what else is notified of its ports.
+    """The two ports of an instance in Eureka, and what else the registration says of ports.
 
     :param health: scheme and number of the health check's own port.
     :param metadata: metadata keys, each with the number of its port.
-    :param missing: the ports that are not there, each for a sentence.
+    :param missing: the ports that do not exist, each worded for a sentence.
     """
 
     plain: Port
@@ -32,7 +32,7 @@ class Ports:
 
     @property
     def enabled(self) -> frozenset[int]:
-        """The numbers that callers may use."""
+        """The port numbers that callers may use."""
         return frozenset(one.number for one in (self.plain, self.secure) if one.enabled)
 
 
@@ -46,12 +46,13 @@ def choose_ports(
     """Choose the ports that callers use.
 
     Without a secure port: the one that ``port`` names; else the only TCP port; else the one named ``http``.
-    With one, callers use https (Spring does whenever the secure port is enabled): the plain port is then the
-    one that ``port`` names, else the one named ``http``, else disabled, with the secure port's number.
+    With a secure port, callers use https (Spring does whenever the secure port is enabled): the plain port is
+    then the one that ``port`` names, else the one named ``http``, else disabled, with the secure port's
+    number.
 
     :param ports: ``ports`` of an EndpointSlice or of a Service's spec.
-    :param where: the object that they belong to, for the message.
-    :param number: the number of the chosen port that is registered.
+    :param where: the object that the ports belong to, for the message.
+    :param number: which number of the chosen port is registered.
     """
     chosen = chosen_ports(ports, port, secure_port, where)
     if isinstance(chosen, Problem):
@@ -78,7 +79,7 @@ def with_further_ports(
 ) -> Ports:
     """Return the chosen ports with those that the syncer's metadata and its health check name.
 
-    :param ports: as :func:`choose_ports` has them; `number` as well.
+    :param ports: as for :func:`choose_ports`; ``number`` as well.
     """
     if not syncer.metadata_from_ports and syncer.health_check_port is None:
         return chosen
@@ -105,9 +106,9 @@ def chosen_ports(
     secure_port: PortReference | None,
     where: str,
 ) -> tuple[Object | None, Object | None] | Problem:
-    """Choose as :func:`choose_ports` does, and return the plain and the secure port as they stand there.
+    """Choose as :func:`choose_ports` does, and return the plain and the secure port as the object has them.
 
-    One of the two is None where callers use the other one alone.
+    One of the two is None where callers use only the other.
     """
     tcp = [item for item in ports or () if _is_tcp(item)]
     plain = _plain_port(tcp, port, where, has_secure=secure_port is not None)
@@ -120,7 +121,7 @@ def chosen_ports(
 
 
 def is_offered(ports: Iterable[Object], wanted: PortReference | None) -> bool:
-    """Return whether there is a TCP port of this name or number; whether there is any, where it is None."""
+    """Return whether ``ports`` has a TCP port of this name or number; any TCP port will do for None."""
     return any(
         wanted is None or str(wanted) in (item.get("name"), str(item["port"]))
         for item in ports
@@ -129,7 +130,9 @@ def is_offered(ports: Iterable[Object], wanted: PortReference | None) -> bool:
 
 
 def targets_of(ports: Iterable[Object]) -> list[Object]:
-    """Return a Service's ports with what they lead to in the pods, a number or a name, as their number."""
+    """Return a Service's ports with their target port in the pods, a number or a name, in place of their
+    number.
+    """
     return [{**item, "port": item.get("targetPort") or item.get("port")} for item in ports]
 
 

@@ -1,7 +1,7 @@
-"""The preStop hook in pod templates: for how long a pod serves after its deletion began, read and written.
+"""The preStop hook in pod templates: reading and writing how long a pod serves after its deletion began.
 
 Pure, on the objects as the API's JSON has them. A pod that is deleted leaves Eureka at once; its containers
-get SIGTERM only when their preStop has ended, and until then they serve anyone who still knows them.
+get SIGTERM only when their preStop has ended, and until then they serve callers that still know them.
 """
 
 from __future__ import annotations
@@ -20,51 +20,54 @@ Transform = Callable[[Any], Any]
 
 DEFAULT_PROGRESS_DEADLINE_SECONDS = 600
 SLEEP = re.compile(r"(^|[\s;&/])sleep(?P<times>(?:\s+\d+(?:\.\d+)?[smhd]?)+)(?![\w.])")
-"""A ``sleep`` in a command: what stands before it, and the times that it adds up."""
+"""A ``sleep`` in a shell command, after the start or a separator, with the group ``times`` for its
+durations.
+"""
 
 _TIME = re.compile(r"([\d.]+)([smhd]?)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class PreStopHook(StrEnum):
-    """The kinds of a preStop hook that waits."""
+    """The kinds of preStop hooks that wait."""
 
     SLEEP = "sleep"
-    """The kubelet waits. Kubernetes 1.30 and newer; needs nothing in the image."""
+    """The kubelet waits. Needs Kubernetes 1.30 or newer, and nothing in the image."""
     EXEC = "exec"
-    """The container runs ``sleep``, which its image must have. For older clusters."""
+    """The container runs ``sleep``, which its image must have; for older clusters."""
 
     def waiting(self, seconds: int) -> dict[str, Any]:
-        """Return the ``preStop`` that waits for so long."""
+        """Return the ``preStop`` that waits for this many seconds."""
         if self is PreStopHook.SLEEP:
             return {"sleep": {"seconds": seconds}}
         return {"exec": {"command": ["sleep", str(seconds)]}}
 
 
 def serving_seconds(pod_spec: Object) -> int:
-    """Compute for how long a pod serves after its deletion began: until its first server gets SIGTERM.
+    """Return the seconds for which a pod serves after its deletion began: until its first server gets
+    SIGTERM.
 
-    A container that names no port counts only where none does. A preStop that does not sleep counts as
-    none, and a grace period that is shorter than a sleep cuts it off. A native sidecar counts where its own
-    preStop may end it before the others, see :func:`ending_sidecars`.
+    A container that names no port counts only if none does. A preStop that does not sleep counts as 0, and a
+    grace period that is shorter than a sleep cuts it off. A native sidecar counts if its own preStop may end
+    it before the others, see :func:`ending_sidecars`.
     """
     ends = map(slept_seconds, (*servers(pod_spec), *ending_sidecars(pod_spec)))
     return min((*ends, grace_period_seconds(pod_spec)))
 
 
 def servers(pod_spec: Object) -> Sequence[Object]:
-    """The containers that serve: those that name a port or, where none does, all."""
+    """Return the containers that serve: those that name a port or, where none does, all."""
     containers: Sequence[Object] = pod_spec.get("containers") or ()
     return [one for one in containers if one.get("ports")] or containers
 
 
 def ending_sidecars(pod_spec: Object) -> Sequence[Object]:
-    """The native sidecars that serve, and may stop to before the containers do.
+    """Return the native sidecars that serve, and may stop serving before the containers do.
 
     A native sidecar is an init container with ``restartPolicy: Always``. The kubelet runs its preStop when
     the pod's deletion begins, and sends it SIGTERM after the last container has ended (``killContainer`` in
-    pkg/kubelet/kuberuntime). So it outlives the others, unless its preStop does more than to sleep. Istio's,
-    which has Envoy drain, goes on accepting connections (``skip_exit``).
+    pkg/kubelet/kuberuntime). So it outlives the others, unless its preStop does more than sleep. Istio's
+    sidecar has Envoy drain, but goes on accepting connections (``skip_exit``), and does not count.
     """
     return [
         one
@@ -76,7 +79,9 @@ def ending_sidecars(pod_spec: Object) -> Sequence[Object]:
 
 
 def _only_waits(hook: Object) -> bool:
-    """Return whether who has this preStop, if any, serves on while it runs and until SIGTERM."""
+    """Return whether a container with this preStop, or none, keeps serving while the preStop runs, until
+    SIGTERM.
+    """
     command: Sequence[str] = (hook.get("exec") or {}).get("command") or ()
     is_sleep = len(command) > 1 and command[0].rpartition("/")[2] == "sleep"
     is_istio = len(command) > 1 and command[0].rpartition("/")[2] == "pilot-agent" and command[-1] == "drain"
@@ -84,13 +89,15 @@ def _only_waits(hook: Object) -> bool:
 
 
 def grace_period_seconds(pod_spec: Object) -> int:
-    """Read the seconds that a pod has for its preStop hook and its end together."""
+    """Return the seconds that a pod has for its preStop hook and its shutdown together."""
     given = pod_spec.get("terminationGracePeriodSeconds")
     return DEFAULT_SHUTDOWN_SECONDS if given is None else int(given)
 
 
 def slept_seconds(container: Object) -> int:
-    """Read for how long a container's preStop sleeps, by itself or in a command; 0 where it does neither."""
+    """Return the seconds for which a container's preStop sleeps, by itself or in a command; 0 where it
+    does neither.
+    """
     hook = (container.get("lifecycle") or {}).get("preStop") or {}
     if hook.get("sleep"):
         return int(hook["sleep"].get("seconds") or 0)
@@ -100,7 +107,8 @@ def slept_seconds(container: Object) -> int:
 
 
 def progress_deadline_seconds(given: Any, min_ready_seconds: int) -> int:
-    """A Deployment's ``progressDeadlineSeconds``: as given, or ten minutes after ``min_ready_seconds``.
+    """Return a Deployment's ``progressDeadlineSeconds``: as given, or ten minutes longer than
+    ``min_ready_seconds``.
 
     The API server refuses a deadline within which no pod can become available.
 
@@ -124,14 +132,14 @@ def drained_workload(
 ) -> dict[str, Any]:
     """Return the ``spec`` of a Deployment or a StatefulSet changed so that its pods drain before they stop.
 
-    Its containers get a preStop that waits, the grace period becomes longer by as much, and
-    ``minReadySeconds`` as long, unless it is longer already; of a Deployment, ``progressDeadlineSeconds``
-    stays longer than that.
+    Its containers get a preStop that waits, the grace period grows by the same time, and ``minReadySeconds``
+    is raised to it, unless it is longer already; a Deployment's ``progressDeadlineSeconds`` stays longer than
+    ``minReadySeconds``.
 
-    :param containers: the names of those that get a preStop; none: all.
+    :param containers: the names of the containers that get a preStop; none: all.
     :param within: changes a part that may not be known yet; by default every part is plain JSON.
     :param declares_gate: True if the pods declare the readiness gate, in place of ``minReadySeconds``.
-    :raises ConfigurationError: a container has a preStop already, or one of ``containers`` is not there.
+    :raises ConfigurationError: a container has a preStop already, or one of ``containers`` does not exist.
     """
 
     def pod(template: Object) -> dict[str, Any]:
@@ -158,7 +166,7 @@ def drained_workload(
 
 
 def with_gate(pod_spec: Object) -> dict[str, Any]:
-    """Return the spec of pods that declare the readiness gate."""
+    """Return a pod's spec with the readiness gate declared."""
     given = pod_spec.get("readinessGates") or []
     is_there = any(one.get("conditionType") == GATE for one in given)
     return {**pod_spec, "readinessGates": [*given, *([] if is_there else [{"conditionType": GATE}])]}
@@ -203,7 +211,7 @@ def _with_prestop(container: Object, lifecycle: Object, drain: Drain, hook: PreS
 
 
 def _require(names: Sequence[str], containers: Sequence[Any]) -> None:
-    """Refuse a name that no container has; one whose container is not known yet may be there."""
+    """Refuse a name that no container has; nothing is refused while some containers are not known yet."""
     known = [one.get("name") for one in containers if isinstance(one, Mapping)]
     if len(known) < len(containers):
         return

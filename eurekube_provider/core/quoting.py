@@ -1,8 +1,9 @@
-"""Foreign text as it may be shown to people: without credentials, and so that no terminal obeys it.
+"""Foreign text as it may be shown to people: without credentials, and without characters that a terminal
+obeys.
 
-Anyone who may register in Eureka chooses what stands in ids, host names and metadata, and anyone who writes
-to a cluster chooses labels. A terminal obeys escape sequences, and turns letters round for bidirectional
-marks: so one could write "safe" over "not safe".
+Anyone who may register in Eureka chooses ids, host names and metadata, and anyone who writes to a cluster
+chooses labels. A terminal obeys escape sequences, and reverses letters at bidirectional marks: an attacker
+could write "safe" over "not safe".
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ HIDDEN = "[secret]"
 
 _SECRET_NAME = re.compile(r"PASS|SECRET|TOKEN|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
 _SHORTEST = 6
-"""A shorter value stands everywhere by chance."""
+"""The number of characters below which a secret's value is not hidden: short values are in many texts by
+chance.
+"""
 
 _USER_INFO = re.compile(r"(?<=://)[^\s/@]*@")
 _SCHEME = re.compile(r"\b(bearer|basic|token)(\s+)[^\s'\",;]{6,}", re.IGNORECASE)
@@ -33,7 +36,7 @@ def printable_lines(text: str) -> str:
 
 
 def printable_json(document: str) -> str:
-    """Escape the characters of a JSON document that are not printable; they can stand in its texts only."""
+    """Escape the unprintable characters of a JSON document, which can only be in its strings."""
     if document.isprintable():
         return document
     return "".join(sign if sign.isprintable() else _escaped(sign) for sign in document)
@@ -45,9 +48,9 @@ def _escaped(sign: str) -> str:
 
 
 def redacted(text: str, environment: Mapping[str, str]) -> str:
-    """Replace in ``text`` what looks like a credential by :data:`HIDDEN`.
+    """Replace in ``text`` everything that looks like a credential by :data:`HIDDEN`.
 
-    :param environment: the program's: values of variables that are named like secrets are hidden.
+    :param environment: the program's environment: values of variables that are named like secrets are hidden.
     """
     secrets = {
         line

@@ -1,7 +1,7 @@
-"""The registry, where instances are found: the interface behind which the operator sees one Eureka cluster.
+"""The interface through which the operator sees one registry of instances, such as a Eureka cluster.
 
-Types only. Anyone who decides talks to a :class:`Registry`, and a package such as ``eureka`` makes one: what
-it takes to speak to its servers is known there alone.
+Types only. Code that decides uses a :class:`Registry`, and a package such as ``eureka`` implements it: only
+that package knows how to talk to the servers.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from eurekube_provider.core.registry_kinds import EUREKA, Capabilities
 from eurekube_provider.core.syncer import NotReady, OnTermination, Syncer, has_annotation
 
 REGISTER_BEFORE_READY = "eurekube.io/register-before-ready"
-"""With any value on a syncer: an endpoint that is not ready is registered as DOWN also where not all callers
-leave out what is not UP."""
+"""The annotation, with any value on a syncer, by which an endpoint that is not ready is registered as DOWN
+even in a registry whose callers may call instances that are not UP.
+"""
 
 
 def fitted(syncer: Syncer, item: Object, registry: Capabilities) -> Syncer:
-    """Return what a syncer asks for, as the registry that it names can have it.
+    """Return a syncer's spec adapted to the kind of registry that it names.
 
-    :param item: its custom resource.
-    :raises ConfigurationError: it asks for what that kind of registry cannot do, or what would do harm there.
+    :param item: the syncer's custom resource.
+    :raises ConfigurationError: the spec asks for something that this kind of registry cannot do, or that
+        would do harm there.
     """
     if registry == EUREKA:
         return syncer
@@ -66,9 +68,10 @@ def fitted(syncer: Syncer, item: Object, registry: Capabilities) -> Syncer:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """The registry was not read completely so far, so that nothing in it may be removed.
+    """The registry has never been read completely, so that nothing in it may be removed.
 
-    :ivar error: why, once a reading failed or no server answers; None while the first reading is under way.
+    :ivar error: the reason, once a reading failed or no server answers; None while the first reading is under
+        way.
     """
 
     error: RegistryError | None = None
@@ -78,7 +81,7 @@ class Unread:
 class Healthy:
     """The registry was read and answers.
 
-    :ivar error: why the last reading failed, where it did, of which a single one says little.
+    :ivar error: why the last reading failed, if it did; a single failure says little.
     """
 
     error: RegistryError | None = None
@@ -89,8 +92,9 @@ class Failing:
     """The registry was read, and cannot be read any more.
 
     :ivar since: Unix time.
-    :ivar lasts: True if reading failed twice on end, or no server answered for seconds, so that all who
-        register there say so. Else no server has answered for a moment: who waits for it may say so.
+    :ivar lasts: True if reading failed twice in a row, or no server answered for seconds: every custom
+        resource that registers there reports it. False while no server has answered for a moment only: a
+        custom resource that waits for an answer may report it.
     """
 
     error: RegistryError
@@ -100,19 +104,20 @@ class Failing:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The registry must not be worked on, by the operator's configuration."""
+    """The registry must not be worked on, because of an error in the operator's configuration."""
 
     why: ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Given instances as the servers of a registry hold them, each read past all caches.
+    """Certain instances as the servers of a registry hold them, each read past all caches.
 
-    :ivar by_server: by server that answered, and key; None where it holds nothing.
-    :ivar silent: by server that neither answered nor refused the connection, since when; its callers wait for
-        it as well. Seconds of :func:`time.monotonic`, as are those of ``late``.
-    :ivar late: by server that was silent, until when its callers may not have asked it again.
+    :ivar by_server: by server that answered, and by key, the instance; None where the server does not hold
+        it.
+    :ivar silent: by server that neither answered nor refused the connection, the time since which it is
+        silent; its callers wait for it as well. Seconds of :func:`time.monotonic`, as are those of ``late``.
+    :ivar late: by server that was silent, the time until which its callers may not have asked it again.
     """
 
     by_server: Mapping[str, Mapping[Key, Instance | None]]
@@ -124,7 +129,7 @@ Condition = Unread | Healthy | Failing | Refused
 
 
 def failure_of(condition: Condition) -> RegistryError | None:
-    """Why a registry cannot be read; None where it can, or is being read for the first time."""
+    """Return why a registry cannot be read; None where it can, or is being read for the first time."""
     return condition.error if isinstance(condition, Unread | Failing) else None
 
 
@@ -132,14 +137,15 @@ def failure_of(condition: Condition) -> RegistryError | None:
 class Server:
     """One server of a registry.
 
-    :ivar is_up: True if it could be used the last time; None before the first request.
+    :ivar is_up: True if the last request succeeded; None before the first request.
     :ivar since: Unix time of the first request with that result.
-    :ivar error: why it cannot be used.
-    :ivar started_at: Unix time at which the server was started, where it says so.
-    :ivar requests: how many there were, by method and status code or ``none``.
-    :ivar renewals_last_minute: how many renewals it got from everybody, and below how many it forgets nobody
-        any more (``renewals_threshold``); None where that was not asked for, or is not known yet.
-    :ivar answered_at: Unix time of the last answer that could be used; None before the first.
+    :ivar error: why the server cannot be used.
+    :ivar started_at: Unix time at which the server was started, if it says so.
+    :ivar requests: the number of requests, by method and status code or ``none``.
+    :ivar renewals_last_minute: the number of renewals that the server got from all clients; below
+        ``renewals_threshold`` it forgets no instance. None where they were not asked for, or are not known
+        yet.
+    :ivar answered_at: Unix time of the last usable answer; None before the first.
     """
 
     url: str
@@ -155,8 +161,8 @@ class Server:
 
     @property
     def is_endangered(self) -> bool | None:
-        """Return whether the server is in self-preservation, or would be with the next renewal that is
-        missing.
+        """True if the server is in self-preservation, or would be with one renewal less; None where it is
+        not known.
         """
         if self.renewals_last_minute is None or self.renewals_threshold is None:
             return None
@@ -168,14 +174,16 @@ class Figures:
     """Figures of a registry: all that metrics and the status page need.
 
     :ivar read_at: Unix time of the last complete reading.
-    :ivar registered: how many instances it holds, and how many of them we renew (``held``).
-    :ivar renewals_last_minute: our renewals that one server accepted, in the mean of all servers;
-        ``renewals_expected`` is what a server expects of us in that time.
-    :ivar accepted: how many renewals went well so far; ``missing`` found no instance, ``failed`` no answer.
-    :ivar late_seconds: for how long the renewal is due that has waited longest.
-    :ivar refused: how many instances the registry refused to renew when it was asked last.
-    :ivar warning: a warning about our share; empty where there is none.
-    :ivar for_stacks: the number of renewals on behalf of stacks.
+    :ivar registered: the number of instances in the registry, and how many of them this process renews
+        (``held``).
+    :ivar renewals_last_minute: this process's renewals that one server accepted, as the mean of all servers;
+        ``renewals_expected`` is the number that a server expects of this process in that time.
+    :ivar accepted: the number of successful renewals so far; ``missing`` found no instance, ``failed`` no
+        answer.
+    :ivar late_seconds: for how long the most overdue renewal is due.
+    :ivar refused: how many instances the registry last refused to renew.
+    :ivar warning: a warning about this process's share of the instances; empty for none.
+    :ivar for_stacks: the instances that are renewed on behalf of stacks.
     """
 
     servers: Sequence[Server] = ()
@@ -198,10 +206,10 @@ class RegistryListener(Protocol):
     """A listener for changes in a registry; its methods return at once."""
 
     def owner_changed(self, owner: str) -> None:
-        """Tell that instances of ``owner`` are not what they were."""
+        """Report that instances of ``owner`` have changed."""
 
     def condition_changed(self) -> None:
-        """Tell that a reading went otherwise than the one before; see :meth:`Registry.condition`."""
+        """Report that a reading ended differently from the one before; see :meth:`Registry.condition`."""
 
 
 class Registry(Protocol):
@@ -211,83 +219,88 @@ class Registry(Protocol):
         """Begin to read. Nothing is renewed before :meth:`take_over`."""
 
     def stop(self) -> None:
-        """Read, renew and change nothing more; nothing is removed."""
+        """End all reads, renewals and changes; no instance is removed."""
 
     def condition(self) -> Condition:
-        """Return whether the registry was read, and answers."""
+        """Return whether the registry was read, and whether it answers."""
 
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
         """Return the known instances: of an owner, of an application, of both, or all."""
 
     def get(self, key: Key) -> Instance | None:
-        """One instance, as far as known."""
+        """Return one instance as far as it is known; None for an unknown one."""
 
     def owners(self, *, called: str = "") -> set[str]:
-        """Return the owners of instances, or of instances that callers find under a name: an application or a
-        VIP address.
+        """Return the owners of instances, or only of those that callers find under a name: an application or
+        a VIP address.
 
-        An empty one has what nobody of ours registered, of a name.
+        With a name, the empty owner stands for instances that Eurekube did not register.
         """
 
     def clusters(self) -> set[str]:
-        """Names of the clusters whose syncers have instances."""
+        """Return the names of the clusters whose syncers have instances."""
 
     def up(self, *, owner: str = "", cluster: str = "") -> int:
-        """How many instances of an owner, or of a cluster's syncers, are UP, as the brake counts them."""
+        """Return how many instances of an owner, or of a cluster's syncers, are UP, as the brake counts
+        them.
+        """
 
     def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
-        """Read what another replica may have changed so shortly before that no list shows it yet.
+        """Read instances that another replica may have changed so recently that no list shows the change yet.
 
-        Does nothing once lists can be believed, but by ``known_too``.
+        Without ``known_too``, does nothing once the lists are recent enough.
 
-        :param known_too: also what a list shows, perhaps wrongly.
+        :param known_too: True to read also instances that a list shows, perhaps wrongly.
         :raises RegistryError: no server answers.
         """
 
     def read_everywhere(self, keys: Iterable[Key]) -> Reading:
-        """Read what each server that answers holds at this moment.
+        """Read the instances from each server that answers, past all caches.
 
         :raises RegistryError: no server answers.
         """
 
     def apply(self, plan: Plan, owner: str) -> Outcome:
-        """Carry out a plan on behalf of ``owner``: each change verified, and renewed what was registered.
+        """Carry out a plan on behalf of ``owner``: verify each change, and renew the registered instances
+        from then on.
 
-        Two plans of one owner must not come at the same time.
+        Two plans of one owner must not be carried out at the same time.
 
         :raises LeadershipLost: this replica may not change anything.
         """
 
     def keep(self, instance: Instance) -> None:
-        """Renew what stands there already."""
+        """Renew a registered instance from now on."""
 
     def let_lapse(self, instance: Instance) -> None:
-        """Renew it no more, and leave it to the registry to forget it."""
+        """Stop renewing an instance, so that the registry forgets it."""
 
     def forgotten(self, owner: str) -> list[Instance]:
-        """Return the instances of an owner that the registry lost when it began again."""
+        """Return the instances of an owner that the registry lost when its servers restarted."""
 
     def give_up(self, owner: str, wanted: Collection[Key] = ()) -> None:
-        """Let what the registry forgot of an owner be: its plan registers what it wants.
+        """Stop tracking an owner's instances that the registry forgot: the owner's plan registers those that
+        it wants.
 
-        :param wanted: the instances that it does: what a person had set over the status of others is over,
-            as with any removal.
+        :param wanted: the instances that the owner wants; a person's override on any other ends, as with any
+            removal.
         """
 
     def take_over(self, expected: int) -> None:
         """Begin to renew, since this replica leads now; see :meth:`stand_by`.
 
-        :param expected: about how many instances are to be renewed.
+        :param expected: about how many instances will be renewed.
         """
 
     def stand_by(self) -> None:
-        """Renew nothing more, since another replica does: when this returns, no renewal is under way."""
+        """Stop all renewals, since another replica leads, and wait for a renewal that is under way."""
 
     def figures(self, *, in_full: bool = False) -> Figures:
         """Return the figures for metrics.
 
-        :param in_full: also what costs the servers something, and so is asked for only while a person looks.
+        :param in_full: True to add figures that cost the servers something, and are asked for only while a
+            person looks.
         """
 
     def liveness(self) -> list[Liveness]:
-        """Tell whether its threads live and make progress."""
+        """Return for each thread of the registry whether it lives and makes progress."""

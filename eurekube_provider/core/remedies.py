@@ -1,4 +1,4 @@
-"""Remedies by condition, for a problem that knows none of its own: pure."""
+"""Remedies by condition, for a problem that has none of its own. Pure."""
 
 from __future__ import annotations
 
@@ -67,8 +67,9 @@ REMEDIES: Mapping[str, str] = {
     Reason.NOT_SERVED: "start an operator that watches the syncer's namespace",
     Reason.NONE_UP: "find out why no pod is ready, or who took the instances out of service",
 }
-"""By the name of a condition of a EurekaSyncer, or of a reason of Ready and Synced; where nothing is wrong
-there is none."""
+"""Remedies by the name of a condition of a EurekaSyncer, or of a reason of Ready and Synced; a condition
+without a fault has none.
+"""
 
 REFRESH_REMEDIES: Mapping[str, str] = {
     RefreshCondition.BRAKED: (

@@ -20,16 +20,16 @@ def names_of(application: str, vip_address: str, secure_vip_address: str) -> fro
 
 @dataclass(frozen=True, slots=True)
 class Reservations:
-    """Names that are for the syncers of some namespaces alone.
+    """Names that only the syncers of some namespaces may register under.
 
-    :param pairs: namespace and name; ``*`` stands for any letters in either. Of several names that fit, the
-        one with the most letters of its own counts, so that ``*=*`` leaves all others to everybody.
+    :param pairs: namespace and name; ``*`` stands for any letters in either. Of several names that match, the
+        one with the most letters besides ``*`` counts, so that ``*=*`` leaves all other names to everybody.
     """
 
     pairs: frozenset[tuple[str, str]]
 
     def allow(self, namespace: str, name: str) -> bool | None:
-        """Return whether a namespace may be called by ``name``; None where nobody has reserved it."""
+        """Return whether a namespace may register under ``name``; None where nobody has reserved the name."""
         fitting = [
             (len(pattern.replace("*", "")), who)
             for who, pattern in self.pairs

@@ -1,7 +1,7 @@
-"""The schedule of a stack's runs: a pure function of time and of what happened.
+"""The schedule of a stack's runs: a pure function of time and of past events.
 
-No clock is read here and nothing is started. Times are seconds of whatever clock the caller has, as long as
-it never goes back.
+The functions read no clock and start nothing. Times are seconds of the caller's clock, which must never go
+back.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import math
 from dataclasses import dataclass, replace
 
 LONGEST_WAIT_FACTOR = 10
-"""Endless change cannot postpone a run for more than so many debounce times."""
+"""The number of debounce times after which a run begins even though changes go on."""
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5.0, 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often a stack may run.
+    """The limits on how often a stack may run.
 
-    :param debounce_seconds: a run waits until nothing has changed for as long.
-    :param interval_seconds: at least so long between the beginnings of two runs.
+    :param debounce_seconds: a run waits until nothing has changed for this time.
+    :param interval_seconds: the least time between the beginnings of two runs.
     """
 
     debounce_seconds: float
@@ -31,15 +31,15 @@ class Pace:
 class Schedule:
     """The state of one stack's schedule; each method returns the state that follows.
 
-    A touch says only *compare again*: whether there is anything to do is found out when the time has come, by
-    comparing what is wanted with what was served.
+    A touch only asks for a comparison: when the debounce time is over, the caller compares the wanted digest
+    with the served one to find out whether a run is needed.
 
     :ivar served: the digest of the last run that succeeded, if none failed since; else empty.
-    :ivar first_touch: since when something may have changed; None when nothing has.
-    :ivar running: the digest of the current run; None when there is none.
-    :ivar failures: runs that failed, in a row.
-    :ivar retry_at: nothing runs before.
-    :ivar is_unended: the last request has not ended, so that the next run only waits for it.
+    :ivar first_touch: the time since which something may have changed; None when nothing has.
+    :ivar running: the digest of the current run; None for no run.
+    :ivar failures: the number of failed runs in a row.
+    :ivar retry_at: the time before which nothing runs.
+    :ivar is_unended: True if the last request has not ended, so that the next run only waits for it.
     """
 
     served: str = ""
@@ -53,18 +53,22 @@ class Schedule:
 
     @property
     def is_pending(self) -> bool:
-        """Return whether a comparison, or a run, is still to come."""
+        """True if a comparison, or a run, is still to come."""
         return self.last_touch is not None
 
     def debounced_at(self, pace: Pace) -> float | None:
-        """When the debounce time is over and what is wanted is compared; None while nothing is waited for."""
+        """Return the time at which the debounce ends and the digests are compared; None while no
+        comparison is pending.
+        """
         if self.running is not None or self.first_touch is None or self.last_touch is None:
             return None
         quiet = pace.debounce_seconds
         return min(self.last_touch + quiet, self.first_touch + quiet * LONGEST_WAIT_FACTOR)
 
     def due_at(self, pace: Pace) -> float | None:
-        """When to run, if there is something to do."""
+        """Return the time at which to run, if the comparison finds a difference; None while none is
+        pending.
+        """
         debounced = self.debounced_at(pace)
         if debounced is None:
             return None
@@ -78,11 +82,13 @@ class Schedule:
         return replace(self, first_touch=first, last_touch=now)
 
     def settled(self) -> Schedule:
-        """The last run served what is wanted: there is nothing to do."""
+        """Return the schedule after a comparison that found no difference: nothing is pending."""
         return replace(self, first_touch=None, last_touch=None)
 
     def begun(self, now: float, wanted: str) -> Schedule:
-        """A run for ``wanted`` begins. Until it ends well nobody knows what the stack holds."""
+        """Return the schedule after the beginning of a run for ``wanted``. The served digest is unknown
+        until the run succeeds.
+        """
         return replace(
             self,
             first_touch=None,
@@ -94,11 +100,13 @@ class Schedule:
         )
 
     def succeeded(self) -> Schedule:
-        """The run ended well; what was touched meanwhile is reconciled in its time."""
+        """Return the schedule after a run that succeeded; touches during the run stay pending."""
         return replace(self, served=self.running or "", running=None, failures=0, retry_at=-math.inf)
 
     def unended(self, now: float) -> Schedule:
-        """The run was given up, and what it asked for goes on: it is waited for, whatever changes."""
+        """Return the schedule after a run that was given up although its request goes on: the next run
+        waits for that request, whatever changes.
+        """
         return replace(
             self if self.is_pending else self.touched(self.begun_at),
             running=None,
@@ -107,7 +115,7 @@ class Schedule:
         )
 
     def failed(self, now: float, jitter: float) -> Schedule:
-        """The run failed: another one follows, whatever changes.
+        """Return the schedule after a run that failed: another run follows, whatever changes.
 
         :param jitter: 0 to 1, to be drawn again each time.
         """
@@ -122,5 +130,5 @@ class Schedule:
 
 
 def retry_delay(failures: int) -> float:
-    """Compute the delay in seconds after so many failures in a row; without jitter."""
+    """Return the delay in seconds after this many failures in a row; without jitter."""
     return min(FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_RETRY_SECONDS)

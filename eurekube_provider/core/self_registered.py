@@ -1,10 +1,10 @@
-"""Finds which instances the pods behind a syncer registered themselves, by clients of their own. Pure.
+"""Search for instances that the pods behind a syncer registered themselves, by clients of their own. Pure.
 
-An instance that nobody of ours registered is a pod's own where it has the pod's address and port, its name as
-id or host name, or its address at any port. The last proves nothing for a pod that has its node's address, or
-where two live endpoints share one: the pod must have been seen to have it for itself. A name proves nothing
-where other namespaces and clusters have pods of that name, as those of a StatefulSet, unless the address is
-one that nobody else can be called at.
+An instance without a Eurekube owner is a pod's own if it has the pod's address and port, or the pod's name as
+id or host name, or the pod's address with any port. The address with another port proves nothing for a pod in
+its node's network, or where two live endpoints share the address: the pod must be known to have it for
+itself. A name proves nothing where other namespaces and clusters have pods of that name, such as those of a
+StatefulSet, unless the instance's address cannot be called from elsewhere.
 """
 
 from __future__ import annotations
@@ -25,23 +25,31 @@ from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.wording import listed
 
 MOST_REMEMBERED = 100
-"""Registrations that a syncer's status keeps; beyond, those of pods that live are left out first."""
+"""The number of registrations that a syncer's status keeps; beyond it, those of living pods are left out
+first.
+"""
 
 Endpoint = tuple[str, str]
-"""A pod's name and address: the next pod of a StatefulSet has the same name."""
+"""A pod's name and address; the name alone is not enough, since the next pod of a StatefulSet has the
+same.
+"""
 
 RENEWALS_DIFFER_SECONDS = 15.0
-"""Servers' clocks differ, and a renewal reaches them one after the other; the next one comes later."""
+"""Seconds by which one renewal's times may differ between servers: their clocks differ, and they get it
+one after the other. The next renewal comes later than that.
+"""
 
 _GENERATED = re.compile(r"-(?!\d+\Z)[bcdfghjklmnpqrstvwxz2456789]{5}\Z")
-"""How a name ends that Kubernetes made up; one of digits alone may count a StatefulSet's pods."""
+"""The end of a pod's name that Kubernetes generated; digits alone do not match, since they may be a
+StatefulSet's number.
+"""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SelfRegistration:
-    """An instance that a pod's own client was seen to have registered, as a syncer's status keeps it.
+    """An instance that a pod's own client registered, as a syncer's status keeps it.
 
-    :ivar address: of the instance, and ``pod_address`` of the pod, which may differ.
+    :ivar address: the instance's address; ``pod_address`` is the pod's, which may differ.
     """
 
     instance_id: str
@@ -50,7 +58,7 @@ class SelfRegistration:
     pod_address: str
 
     def is_of(self, instance: Instance) -> bool:
-        """Return whether an instance is this one, and nobody of ours registered it."""
+        """Return whether an instance is the registered one, and has no Eurekube owner."""
         same = (instance.instance_id, instance.ip_address) == (self.instance_id, self.address)
         return same and not instance.owner
 
@@ -58,12 +66,13 @@ class SelfRegistration:
 def twins_of(
     desired: Sequence[Instance], unowned: Sequence[Instance], own: Collection[Endpoint]
 ) -> dict[Key, Instance]:
-    """Return what pods registered themselves, by the keys of their instances as the syncer wants them.
+    """Return the instances that pods registered themselves, by the key of the syncer's instance for the same
+    pod.
 
-    :param desired: the instances that the syncer wants. An endpoint without a pod may be a machine, and a
-        whole Service is no pod: they have none.
-    :param unowned: those of its application that nobody of ours registered. One that is not UP and at another
-        port or address than the pod's stands in nobody's way, and is left aside.
+    :param desired: the instances that the syncer wants. Endpoints without a pod, which may be machines, and
+        whole Services have no twins.
+    :param unowned: the application's instances without a Eurekube owner. One that is not UP and is at another
+        port or address than the pod's blocks nothing, and is no twin.
     :param own: the pods that have their address for themselves, as far as that is known.
     """
     if not unowned:
@@ -96,7 +105,9 @@ def twins_of(
 
 
 def suspects(desired: Sequence[Instance], unowned: Sequence[Instance]) -> set[Endpoint]:
-    """Return the pods of which :func:`twins_of` must know whether they have their address for themselves."""
+    """Return the pods for which :func:`twins_of` needs to know whether they have their address for
+    themselves.
+    """
     addresses = {one.ip_address for one in unowned if one.status is Status.UP}
     shared = _shared(desired) if addresses else frozenset()
     here = (one for one in desired if one.ip_address in addresses and one.ip_address not in shared)
@@ -110,7 +121,9 @@ def remembered(
     desired: Iterable[Instance],
     unowned: Sequence[Instance],
 ) -> tuple[SelfRegistration, ...]:
-    """Return the pods' own registrations that are known now, and those known before that still stand."""
+    """Return the self-registrations that are known now, and earlier ones whose instances are still
+    registered.
+    """
     addresses = {one.key: one.ip_address for one in desired if one.key in twins}
     pods = {key: endpoint_of(key[1])[0] for key in twins}
     found = {
@@ -124,7 +137,7 @@ def remembered(
 
 
 def is_unrenewed(held: Instance, known: Instance) -> bool:
-    """Return whether an instance stands as it was known, and nobody has registered or renewed it since."""
+    """Return whether an instance is as it was last known, and nobody has registered or renewed it since."""
     if held.lease_ends_ms is None or known.lease_ends_ms is None:
         return False
     is_same = (held.ip_address, held.written_at_ms) == (known.ip_address, known.written_at_ms)
@@ -132,9 +145,9 @@ def is_unrenewed(held: Instance, known: Instance) -> bool:
 
 
 def dead_message(dead: Sequence[SelfRegistration], application: str, why_not: str) -> Problem:
-    """Return the problem that pods' own registrations outlived them.
+    """Return the problem that pods' own registrations outlived the pods.
 
-    :param why_not: why one of them is not removed, where that is asked for, or what is not known of it.
+    :param why_not: why one of them is not removed, where removal is asked for, or what is not known about it.
     """
     names = listed(
         [printable(f"{application} {one.instance_id} at {one.address} of pod {one.pod}") for one in dead], 3
@@ -154,14 +167,14 @@ def unreadable_message(odd: Sequence[Instance]) -> Problem | None:
 
 
 def registrations_in(item: Object) -> tuple[SelfRegistration, ...]:
-    """Read from the status of a custom resource what its pods were seen to have registered themselves."""
+    """Read the pods' own registrations from a syncer's status."""
     entries = (item.get("status") or {}).get("selfRegistered") or ()
     names = ("instanceId", "address", "pod", "podAddress")
     return tuple(SelfRegistration(*(str(one.get(name) or "") for name in names)) for one in entries)
 
 
 def in_status(registrations: Iterable[SelfRegistration]) -> list[dict[str, str]]:
-    """Return registrations as a status keeps them."""
+    """Return self-registrations as a syncer's status keeps them."""
     return [
         {"instanceId": one.instance_id, "address": one.address, "pod": one.pod, "podAddress": one.pod_address}
         for one in registrations
@@ -169,12 +182,14 @@ def in_status(registrations: Iterable[SelfRegistration]) -> list[dict[str, str]]
 
 
 def is_named_by(instance: Instance, pod: str, namespace: str, address: str) -> bool:
-    """Return whether an instance that nobody of ours registered has a pod's name, and is that pod's."""
+    """Return whether an instance without a Eurekube owner has a pod's name, and is certainly that pod's."""
     return bool(_names(instance) & {pod, f"{pod}/{namespace}"}) and _proves(instance, pod, address)
 
 
 def _names(instance: Instance) -> set[str]:
-    """The id, its first part, the host name, and of a name in the cluster's domain pod and namespace."""
+    """Return the names that may be a pod's: the id, its first part, the host name, and ``pod/namespace``
+    of a host name in the cluster's domain.
+    """
     host = instance.host_name
     found = {instance.instance_id, instance.instance_id.partition(":")[0], host}
     parts = host.split(".")
@@ -182,12 +197,14 @@ def _names(instance: Instance) -> set[str]:
 
 
 def _proves(one: Instance, pod: str, address: str) -> bool:
-    """Return whether a pod's name makes an instance that pod's: nobody else has both name and address."""
+    """Return whether a pod's name in an instance proves that it is that pod's: no other pod can have both
+    the name and the address.
+    """
     return one.ip_address == address or bool(_GENERATED.search(pod)) or not _is_routable(one.ip_address)
 
 
 def _is_routable(text: str) -> bool:
-    """Return whether somebody elsewhere may be called at an address."""
+    """Return whether an address may lead to another machine, unlike a loopback or link-local address."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -196,6 +213,6 @@ def _is_routable(text: str) -> bool:
 
 
 def _shared(desired: Iterable[Instance]) -> frozenset[str]:
-    """The addresses that two endpoints have."""
+    """Return the addresses that two or more endpoints have."""
     counts = Counter(one.ip_address for one in desired)
     return frozenset(address for address, count in counts.items() if count > 1)

@@ -1,7 +1,7 @@
-"""The proof that an operator serves a syncer: somebody renews what it has in Eureka. Pure.
+"""The proof that an operator serves a syncer: somebody renews its instances in Eureka. Pure.
 
-A status outlives the operator that wrote it. A namespace that an operator watches no more, or whose name is
-misspelt in its settings, would go on saying that all is well while its instances lapse.
+A status outlives the operator that wrote it. In a namespace that no operator watches any more, or whose name
+is misspelt in the settings, the status would go on saying that all is well while the instances lapse.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ from eurekube_provider.core.syncer import is_deleted
 from eurekube_provider.core.wording import counted
 
 LEASE_SECONDS = 90
-"""Eureka's default: for as long nobody may have looked."""
+"""Seconds without a renewal after which an instance counts as not served: the default duration of a Eureka
+lease.
+"""
 
 MOST_READ = 2
-"""How many of a syncer's instances are read past the servers' caches to see whether somebody renews them."""
+"""The number of a syncer's instances that are read past the servers' caches to see whether somebody renews
+them.
+"""
 
 REMEDY = (
     "add the namespace to --watch-namespace of an operator, or start one that watches it; delete the syncer"
@@ -29,7 +33,7 @@ REMEDY = (
 
 
 def renewed_at(one: Instance) -> float | None:
-    """Return when an instance was renewed or written last, as Unix time; None where no server says so."""
+    """Return the Unix time at which an instance was last renewed or written; None where no server says so."""
     if one.lease_ends_ms is None:
         return None
     # A lease that was never renewed says when it was registered, without its duration.
@@ -39,14 +43,16 @@ def renewed_at(one: Instance) -> float | None:
 
 
 def syncers_not_watched(items: Iterable[Object], namespaces: Collection[str]) -> list[Object]:
-    """Return the syncers, those that are deleted left aside, in other namespaces than these; none for all."""
+    """Return the syncers, without deleted ones, that are in none of these namespaces; no syncer if no
+    namespace is given, which means all.
+    """
     if not namespaces:
         return []
     return [one for one in items if one["metadata"]["namespace"] not in namespaces and not is_deleted(one)]
 
 
 def instances_of(item: Object, cluster: Cluster, instances: Iterable[Instance]) -> list[Instance]:
-    """Return what a syncer has, by whatever name of its cluster."""
+    """Return a syncer's instances, under whatever name of its cluster."""
     key = (item["metadata"]["namespace"], item["metadata"]["name"])
     found = []
     for one in instances:
@@ -59,12 +65,13 @@ def instances_of(item: Object, cluster: Cluster, instances: Iterable[Instance]) 
 
 
 def why_not_served(item: Object, there: Sequence[Instance], now: float, *, was_there: bool) -> Problem | None:
-    """Return why it seems that no operator serves a syncer; None where one does, or nothing says otherwise.
+    """Return the problem that no operator seems to serve a syncer; None where one does, or nothing speaks
+    against it.
 
-    :param there: some of what it has in Eureka, as it was read a moment ago.
+    :param there: some of the syncer's instances in Eureka, as they were just read.
     :param now: Unix time.
-    :param was_there: True if it is known that it had something at this Eureka: else another operator may
-        register it at another one.
+    :param was_there: True if the syncer is known to have had instances at this Eureka: else another operator
+        may register it at another one.
     """
     status = item.get("status") or {}
     registered = status.get("registered") or 0
@@ -81,12 +88,13 @@ def why_not_served(item: Object, there: Sequence[Instance], now: float, *, was_t
 
 
 def is_said_not_served(item: Object) -> bool:
-    """Return whether a syncer's status says that nobody serves it."""
+    """Return whether a syncer's status says that no operator serves it."""
     return conditions_of(item).get(ConditionType.SYNCED, {}).get("reason") == Reason.NOT_SERVED
 
 
 def status_not_served(item: Object, why: Problem, stamp: str) -> dict[str, object] | None:
-    """Return the conditions that say so, None where they do: neither Ready nor Synced is known any more.
+    """Return the conditions for a syncer that no operator serves (Ready and Synced become Unknown); None
+    where its status says so already.
 
     :param stamp: the time now, as RFC 3339.
     """

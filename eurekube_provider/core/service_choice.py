@@ -1,4 +1,4 @@
-"""The choice among the Services that a syncer's selector finds: those that it means. Pure.
+"""The choice of the Services that a syncer means, among those that its selector finds. Pure.
 
 A chart often gives one label to several Services of an application: for metrics, for a StatefulSet, for a
 preview. Their ports and pods are not one application.
@@ -32,12 +32,12 @@ SlicesByService = Mapping[str, Sequence[Object]]
 
 @dataclass(frozen=True, slots=True)
 class ServiceChoice:
-    """The Services of a syncer's selector.
+    """The Services that a syncer's selector finds, divided into meant and other ones.
 
-    :ivar services: those that it means, by name; all where nobody can tell.
-    :ivar aside: those that it does not mean, by name.
+    :ivar services: the Services that the syncer means, by name; all where nobody can tell.
+    :ivar aside: the Services that it does not mean, by name.
     :ivar slices: the EndpointSlices of both, by the Service's name.
-    :ivar problem: why nobody can tell; None where it is reported.
+    :ivar problem: why nobody can tell which Service is meant; None where it is clear.
     """
 
     services: Sequence[Object]
@@ -56,9 +56,9 @@ class ServiceChoice:
 
 
 def choose_services(syncer: Syncer, services: Iterable[Object], slices: Iterable[Object]) -> ServiceChoice:
-    """Choose those of the Services that a syncer selects whose endpoints are its instances.
+    """Choose, among the Services that a syncer's selector finds, those whose endpoints become its instances.
 
-    :param services: those that its selector finds.
+    :param services: the Services that the selector finds.
     :param slices: EndpointSlices of their namespace; those of other Services are passed over.
     """
     selected = {_name(one): one for one in sorted(services, key=_name)}
@@ -78,15 +78,14 @@ def choose_services(syncer: Syncer, services: Iterable[Object], slices: Iterable
 def _meant(
     syncer: Syncer, selected: Mapping[str, Object], slices: SlicesByService
 ) -> tuple[Object, ...] | Problem:
-    """Choose the Services that are meant.
+    """Choose the Services that a syncer means.
 
-    Not meant is a name for another Service, nor one without the port that the syncer names, as long as there
-    is another one. Of the others, the Service that is called as the application is meant, if there is one.
-    Services with equal ports over the same pods count as one: in mode pod all of them are read, in mode
-    service one. Who publishes addresses that are not ready is left aside where another of these says which
-    are.
+    A Service of type ExternalName is not meant, nor is one without the port that the syncer names, as long as
+    there is another one. Among the rest, a Service with the application's name is meant if there is one.
+    Services with equal ports over the same pods count as one: mode pod reads all of them, mode service one. A
+    Service that publishes addresses which are not ready is left out if another of these says which are ready.
 
-    :param selected: the Services that its selector finds, in the order of their names.
+    :param selected: the Services that the selector finds, in the order of their names.
     :returns: a problem where nobody can tell which Service is meant.
     """
     candidates = [one for one in selected.values() if not is_external_name(one)]
@@ -127,8 +126,8 @@ def _name(service: Object) -> str:
 def _has_ports(syncer: Syncer, service: Object, slices: Iterable[Object]) -> bool:
     """Return whether a Service, or its EndpointSlices, have the ports that a syncer names, or any TCP port.
 
-    In mode pod a port's number is that in the pods, as in the EndpointSlices. As long as no pod says which
-    number a target port's name stands for, it may be any.
+    In mode pod a port's number is the one in the pods, as in the EndpointSlices. While no pod shows the
+    number behind a named target port, that port may have any number.
     """
     ports = (service.get("spec") or {}).get("ports") or ()
     wanted = [one for one in (syncer.port, syncer.secure_port) if one is not None]
@@ -148,7 +147,8 @@ def _is_number(port: PortReference) -> bool:
 def _are_alike(syncer: Syncer, one: Object, other: Object, slices: SlicesByService) -> bool:
     """Return whether two Services offer the same ports of the same pods.
 
-    What they declare is compared first: Kubernetes writes the EndpointSlices of one after the other's.
+    The Services' specs are compared first: Kubernetes updates the EndpointSlices of one later than the
+    other's.
     """
     first, second = _selector(one), _selector(other)
     slices_of_both = slices[_name(one)], slices[_name(other)]
@@ -169,7 +169,7 @@ def _selector(service: Object) -> Mapping[str, str]:
 
 
 def _places(slices: Iterable[Object]) -> frozenset[str]:
-    """Return the pods, or addresses, that are not on their way out."""
+    """Return the names of the pods, or else the addresses, of endpoints that are not terminating."""
     return frozenset(
         endpoint_name(endpoint)
         for one in slices
@@ -179,7 +179,7 @@ def _places(slices: Iterable[Object]) -> frozenset[str]:
 
 
 def _declared_ports(syncer: Syncer, service: Object) -> object:
-    """Return the ports that callers would use, as the Service names them; None where it does not say."""
+    """Return the ports that callers would use by the Service's spec; None where the spec does not say."""
     ports = (service.get("spec") or {}).get("ports") or ()
     if syncer.mode is Mode.POD:
         ports = targets_of(ports) if _selector(service) else ()

@@ -1,7 +1,8 @@
-"""Checks of a pod's spec for what makes it end while callers still call it, and the change that fixes it.
+"""Checks of a pod's spec for settings that end the pod while callers still call it, and the change that fixes
+them.
 
-Pure, on a pod's spec as the API's JSON has it. The doctor tells it of workloads, the operator of the pods
-behind a syncer.
+Pure, on a pod's spec as the API's JSON has it. ``eurekube doctor`` checks workloads by it, the operator the
+pods behind a syncer.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ class ShortfallKind(StrEnum):
     """Pods end at once when they are deleted, while callers go on calling them."""
 
     PRE_STOP_TOO_SHORT = "PreStopTooShort"
-    """Pods wait before they end, but not as long as callers remember them."""
+    """Pods wait before they end, but for a shorter time than callers remember them."""
 
     GRACE_PERIOD_TOO_SHORT = "GracePeriodTooShort"
-    """The kubelet cuts the preStop off."""
+    """The grace period ends before the preStop, and the kubelet kills the pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """One thing that is too short in a pod's spec.
+    """One setting that is too short in a pod's spec.
 
     :ivar container: the container that ends too early, or whose preStop is cut off.
     :ivar problem: the fault and its effect.
     :ivar remedy: the change that fixes it, in words.
-    :ivar pod_spec: the change as a strategic merge patch of the spec; None where a preStop does something
-        else already, which must be kept.
+    :ivar pod_spec: the change as a strategic merge patch of the spec; None where a preStop already does
+        something else, which must be kept.
     """
 
     lack: ShortfallKind
@@ -60,10 +61,10 @@ def shortfalls(
     hook: PreStopHook = PreStopHook.SLEEP,
     shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS,
 ) -> Iterator[Shortfall]:
-    """Find what keeps a pod from serving until no caller knows it any more.
+    """Find the settings that keep a pod from serving until no caller knows it any more.
 
-    :param needed_seconds: for how long callers may call it after its deletion began.
-    :param hook: how a preStop waits that is not there yet.
+    :param needed_seconds: for how long callers may call the pod after its deletion began.
+    :param hook: the kind of preStop to add where a container has none.
     :param shutdown_seconds: the time that the process itself needs after SIGTERM.
     """
     grace = grace_period_seconds(pod_spec)
@@ -104,7 +105,7 @@ def _ending(prestop: Object, slept: int) -> str:
 
 
 def _waiting(prestop: Object, seconds: int, hook: PreStopHook) -> dict[str, Any] | None:
-    """The preStop that sleeps for so long; None where one is there that does something else."""
+    """Return the preStop changed to sleep for ``seconds``; None where it does something else."""
     if prestop.get("sleep"):
         return PreStopHook.SLEEP.waiting(seconds)
     if not prestop:

@@ -1,7 +1,8 @@
 """A sliding window over removals and arrivals, in which small removals of many syncers add up.
 
-What came at a syncer is set against what left there: pods that are replaced one by one are no removal. It is
-not set against what left elsewhere, since an application that grows says nothing of a source that broke.
+Arrivals at a syncer offset the removals at the same syncer: pods that are replaced one by one are no removal.
+They do not offset removals at other syncers, since an application that grows says nothing about a broken
+source.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 MOST_COUNTED = 20_000
-"""How many are remembered that left, and that came; beyond, the oldest are forgotten."""
+"""The number of removals, and of arrivals, that are remembered; beyond it, the oldest are forgotten."""
 
 S = TypeVar("S")
 K = TypeVar("K")
@@ -19,11 +20,11 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class RecentChanges:
-    """The changes of late that the brake adds to those of a plan.
+    """The recent changes that the brake adds to those of a plan.
 
-    :ivar elsewhere: how many fewer instances the other syncers have, each by itself.
-    :ivar left: the keys of what left at this syncer.
-    :ivar came: the keys of what came at this syncer.
+    :ivar elsewhere: the sum of what each other syncer has lost, less its own arrivals.
+    :ivar left: the keys of the instances that left at this syncer.
+    :ivar came: the keys of the instances that came at this syncer.
     """
 
     elsewhere: int = 0
@@ -32,11 +33,11 @@ class RecentChanges:
 
 
 class SlidingWindow(Generic[S, K]):
-    """Counts what left and what came lately; for one thread at a time.
+    """A count of recent removals and arrivals; for one thread at a time.
 
-    A question costs what changed at the syncer that it is about, however much is counted.
+    The cost of a query depends on the changes of its syncer only, however many others are counted.
 
-    :param seconds: for how long something counts.
+    :param seconds: for how long a change counts.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -57,7 +58,7 @@ class SlidingWindow(Generic[S, K]):
                     self._forget(table, next(iter(table)))
 
     def recent(self, now: float, syncer: S) -> RecentChanges:
-        """Return what is to be added to a plan of a syncer."""
+        """Return the recent changes to add to a plan of a syncer."""
         for table in (self._left, self._came):
             while table and now - table[oldest := next(iter(table))][0] > self._seconds:
                 self._forget(table, oldest)
@@ -81,7 +82,7 @@ class SlidingWindow(Generic[S, K]):
             self._count(table, before[1], key)
 
     def _count(self, table: dict[K, tuple[float, S]], syncer: S, key: K) -> None:
-        """Count a key that a table has got, or no longer has."""
+        """Update the counts after a key was added to a table or removed from it."""
         left, came = self._keys.setdefault(syncer, (set(), set()))
         self._fewer -= max(0, len(left) - len(came))
         counted = left if table is self._left else came

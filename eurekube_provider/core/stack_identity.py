@@ -1,4 +1,4 @@
-"""The identity of a Pulumi stack, however it is named and from wherever it is run."""
+"""The identity of a Pulumi stack, the same for all its names and for all folders from which it is run."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 DEFAULT_ORGANIZATION = "organization"
-"""Organization on backends that know none: it may be given or left out."""
+"""The organization on backends that have none: a stack's name may contain it or not."""
 
 _FILE = "file://"
 
 PROJECT_FILES = ("Pulumi.yaml", "Pulumi.yml", "Pulumi.json")
-"""One of them makes a folder a project."""
+"""The names of Pulumi's project file; a folder with one of them is a project."""
 
 
 def stack_identity(named: str, project: Mapping[str, Any], backend: str, work_dir: str) -> str:

@@ -1,6 +1,6 @@
 """The custom resource ``StackRefresh`` as a value, and the addresses that it follows.
 
-The schema, its bounds and its rules stand in ``crds/``.
+``crds/`` has the schema with its bounds and rules.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from eurekube_provider.core.objects import Object, is_ready, qualified, service_
 from eurekube_provider.core.syncer import Selector
 
 Addresses = Mapping[str, tuple[str, ...]]
-"""``host:port``, sorted, by ``namespace/name`` of the Service."""
+"""Sorted ``host:port`` texts, by ``namespace/name`` of their Service."""
 
 
 class StackAction(StrEnum):
     """The operations of Pulumi that a StackRefresh may trigger."""
 
     REFRESH = "Refresh"
-    """Its state is read again; its program does not run."""
+    """``pulumi refresh``: the stack's state is read again; its program does not run."""
 
     UP = "Up"
-    """Its program runs, and what it looks up with it."""
+    """``pulumi up``: the stack's program runs, with its look-ups."""
 
     PREVIEW = "Preview"
-    """Its program runs, and nothing is changed."""
+    """``pulumi preview``: the stack's program runs, and nothing is changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class StackRefresh:
     """The spec of a ``StackRefresh``.
 
-    :param selector: the Services whose endpoints matter.
-    :param target: its name in the operator's configuration.
-    :param debounce_seconds: None for what is usual; so for ``interval_seconds``.
+    :param selector: selects the Services whose endpoints are followed.
+    :param target: the name of the target in the operator's configuration.
+    :param debounce_seconds: None for the default; the same for ``interval_seconds``.
     """
 
     namespace: str
@@ -79,17 +79,21 @@ class StackRefresh:
         )
 
     def digest(self, addresses: Addresses) -> str:
-        """Return a hash of the addresses, the action and the target: equal ones ask for the same run."""
+        """Return a hash of the addresses, the action and the target: two equal hashes ask for the same
+        run.
+        """
         described = [self.target, str(self.action), sorted((name, *each) for name, each in addresses.items())]
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:32]
 
 
 Endpoints = Mapping[tuple[str, str], tuple[str, str]]
-"""By Service and ``host:port`` of each ready endpoint, its namespace and pod, or address."""
+"""By Service and ``host:port`` of each ready endpoint, the namespace and the name of its pod, or else its
+address.
+"""
 
 
 def ready_endpoints(services: Iterable[Object], slices: Iterable[Object]) -> Endpoints:
-    """List the endpoints of these Services that are ready."""
+    """Return the ready endpoints of these Services."""
     names = {qualified(service) for service in services}
     found: dict[tuple[str, str], tuple[str, str]] = {}
     for item in slices:
@@ -108,7 +112,7 @@ def ready_endpoints(services: Iterable[Object], slices: Iterable[Object]) -> End
 
 
 def addresses_of(services: Iterable[Object], endpoints: Endpoints) -> Addresses:
-    """Group endpoints' addresses by Service; one without a ready endpoint has none."""
+    """Group endpoints' addresses by Service; a Service without a ready endpoint has an empty group."""
     found: dict[str, list[str]] = {qualified(service): [] for service in services}
     for name, address in endpoints:
         found[name].append(address)

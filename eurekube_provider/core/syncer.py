@@ -1,6 +1,6 @@
 """The custom resource ``EurekaSyncer`` as a value.
 
-The schema, its bounds and its rules stand in ``crds/``; here is what the operator makes of the fields, and
+``crds/`` has the schema with its bounds and rules; this module has the operator's reading of the fields, and
 their defaults.
 """
 
@@ -29,31 +29,42 @@ from eurekube_provider.core.reservations import names_of
 from eurekube_provider.core.text import check_metadata, name_problem, text_problem
 
 DEFAULT_CONNECTION = "default"
-"""The name of the connection that ``--eureka-url`` describes, and that a syncer means which names none."""
+"""The name of the connection that ``--eureka-url`` describes, and of the connection of a syncer that names
+none.
+"""
 
 FINALIZER = "eurekube.io/deregister"
-"""Keeps a deleted syncer until its instances are out of Eureka."""
+"""The finalizer that keeps a deleted syncer until its instances are out of Eureka."""
 
 FORCE_DELETE_ANNOTATION = "eurekube.io/force-delete"
-"""With any value on a deleted syncer: let it go at once, whatever it leaves in Eureka."""
+"""The annotation, with any value, that releases a deleted syncer at once, even if its instances stay in
+Eureka.
+"""
 
 GATE = "eurekube.io/callers-know"
-"""The readiness gate of pods that become ready once callers know them, and the condition that opens it."""
+"""The readiness gate, and its condition, of pods that become ready once callers know them."""
 
 FAIL_OVER_SECONDS = 15 + 2
-"""Until a standby replica writes in place of one that died: the duration of its Lease, and one retry."""
+"""Seconds until a standby replica writes in place of one that died: the duration of its Lease, and one
+retry.
+"""
 
 _DEFAULT_LEASE = EurekaLease()
 
 _TEXTS = ("vipAddress", "secureVipAddress", "homePagePath", "statusPagePath", "healthCheckPath", "address")
-"""Fields that reach Eureka as they are written."""
+"""Fields of the spec that are sent to Eureka as they are written."""
 
 DEFAULT_NODES = 1
-"""More nodes share the calls, and the end of one costs its share only; but callers that reach the port at the
-first node alone, by a firewall's rule, would lose the others' share at once."""
+"""The default number of nodes at which a Service with a node port is registered.
+
+With more nodes the calls are shared, and the loss of a node costs only its share. But callers whose firewall
+opens the port at the first node alone would at once lose the other nodes' share.
+"""
 
 COMPUTED = "Computed"
-"""In place of a number of seconds: the time that the operator computes for its callers' caches."""
+"""The value, in place of a number of seconds, for the time that the operator computes from its callers'
+caches.
+"""
 
 PortReference = int | str
 """A port's number, or its name."""
@@ -65,17 +76,17 @@ class Mode(StrEnum):
     """The modes of a syncer: which part of a Service becomes an instance."""
 
     POD = "pod"
-    """Each endpoint: the callers must be able to reach pod addresses."""
+    """Each endpoint becomes an instance: callers must be able to reach pod addresses."""
 
     SERVICE = "service"
-    """The Service itself, once, at the address that it is advertised by."""
+    """The Service itself becomes one instance, at its advertised address."""
 
 
 class Advertise(StrEnum):
-    """The choices of the address under which a Service is registered, in mode service."""
+    """The kinds of addresses under which a Service can be registered, in mode service."""
 
     AUTO = "Auto"
-    """The first that there is of load balancer, external IP and cluster IP."""
+    """The first of load balancer, external IP and cluster IP that the Service has."""
 
     LOAD_BALANCER = "LoadBalancer"
     EXTERNAL_IP = "ExternalIP"
@@ -85,26 +96,26 @@ class Advertise(StrEnum):
 
 
 class NotReady(StrEnum):
-    """The choices of what becomes of an endpoint that is not ready."""
+    """The options for an endpoint that is not ready: register it as DOWN, or remove it."""
 
     DOWN = "Down"
     REMOVE = "Remove"
 
 
 class OnTermination(StrEnum):
-    """The choices of what is done when the deletion of a pod begins."""
+    """The options for an instance when the deletion of its pod begins."""
 
     DEREGISTER = "Deregister"
 
     OUT_OF_SERVICE = "OutOfService"
-    """Shown as OUT_OF_SERVICE until the endpoint is gone; deregistered then."""
+    """The instance is OUT_OF_SERVICE until the endpoint is gone, and is then deregistered."""
 
 
 class WhenEurekaIsAway(StrEnum):
-    """The choices of what becomes of pods that wait for callers while no server of Eureka answers."""
+    """The options for pods that wait for callers while no server of Eureka answers."""
 
     WAIT = "Wait"
-    """They wait: to go on would replace pods that callers know by pods that nobody can learn of."""
+    """The pods wait: going on would replace pods that callers know by pods that no caller can learn of."""
 
     OPEN = "Open"
 
@@ -125,9 +136,9 @@ _DEFAULT_GATE = ReadinessGate()
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A selector of Services: each condition that is given must match.
+    """A selector of Services: each given condition must match.
 
-    :param app: the label ``app`` of the Services meant, else their name; empty for any.
+    :param app: the Services' label ``app``, or their name if they have no such label; empty for any.
     """
 
     namespace: str
@@ -144,9 +155,9 @@ class Selector:
 
     @classmethod
     def from_object(cls, item: Object) -> Selector:
-        """Read the selector of a custom resource, which selects in its own namespace if it names none.
+        """Read the selector of a custom resource; its default namespace is the custom resource's.
 
-        :raises ConfigurationError: it has none.
+        :raises ConfigurationError: the custom resource has no selector.
         """
         written = (item.get("spec") or {}).get("selector") or {}
         if not written.get("app") and not written.get("matchLabels"):
@@ -161,13 +172,13 @@ class Selector:
         )
 
     def describe(self) -> str:
-        """Describe the selector, for the sentence that no Service matches it."""
+        """Return the selector in words, for the sentence that no Service matches it."""
         named = f" (or, without a label app, the name {self.app})" if self.app else ""
         return f"has the {self.labels}{named}"
 
     @property
     def labels(self) -> str:
-        """The labels that it wants, for a sentence."""
+        """The labels that the selector wants, in words."""
         labels = ",".join(f"{key}={value}" for key, value in sorted(self.match_labels.items()))
         if not self.app:
             return f"labels {labels}"
@@ -181,16 +192,17 @@ class Syncer:
     :param application: the application's name in Eureka, in any case.
     :param port: None for the only TCP port, or the one named ``http``.
     :param secure_port: None for no https.
-    :param address: that callers are given in place of what the Service has, in mode service.
-    :param nodes: at so many nodes a Service is registered whose node port is advertised.
+    :param address: the address for callers in place of the Service's own, in mode service.
+    :param nodes: the number of nodes at which a Service is registered if its node port is advertised.
     :param metadata: fixed values, which win over those from labels.
     :param metadata_from_labels: labels of the Service.
-    :param metadata_from_ports: by metadata key, the name of the port whose number it has.
-    :param metadata_from_annotations: by metadata key, the annotation of the Service whose value it has.
+    :param metadata_from_ports: by metadata key, the name of the port whose number is the value.
+    :param metadata_from_annotations: by metadata key, the annotation of the Service that has the value.
     :param metadata_from_pod_labels: labels of the pod, in mode pod.
     :param health_check_port: None for the ports that callers use.
-    :param removes_dead_self_registered: True if what a pod registered itself is removed once it is gone.
-    :param readiness_gate: of pods that declare it.
+    :param removes_dead_self_registered: True if an instance that a pod registered itself is removed once the
+        pod is gone.
+    :param readiness_gate: settings for pods that declare the readiness gate.
     :param eureka: the name of a connection in the operator's configuration.
     """
 
@@ -234,29 +246,30 @@ class Syncer:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names, in lower case, under which callers find it."""
+        """The names, in lower case, under which callers find the application."""
         return names_of(self.application, self.vip_address, self.secure_vip_address)
 
     def owner(self, cluster: Cluster) -> str:
-        """Return the owner of its instances."""
+        """Return the owner of the syncer's instances."""
         return str(ClusterOwner(cluster.name, self.namespace, self.name))
 
     @property
     def needs_nodes(self) -> bool:
-        """Return whether the cluster's nodes must be known."""
+        """True if the mapping needs the cluster's nodes."""
         return self.mode is Mode.SERVICE and self.advertise is Advertise.NODE_PORT
 
     @property
     def needs_pods(self) -> bool:
-        """Return whether the labels of the pods must be known."""
+        """True if the mapping needs the labels of the pods."""
         return self.mode is Mode.POD and bool(self.metadata_from_pod_labels)
 
     @property
     def lease_problem(self) -> Problem | None:
-        """Why instances may lapse while one replica of the operator takes over from another.
+        """The problem that instances may lapse while one replica of the operator takes over from another;
+        None where they cannot.
 
-        A renewed Eureka lease lives for twice its duration (com.netflix.eureka.lease.Lease), and up to a
-        whole interval of that may have passed when a replica dies.
+        A renewed Eureka lease lives for twice its duration (com.netflix.eureka.lease.Lease), and a whole
+        renewal interval of that may have passed when a replica dies.
         """
         lives, interval = 2 * self.lease.duration_seconds, self.lease.renewal_interval_seconds
         needed = FAIL_OVER_SECONDS + interval
@@ -271,17 +284,19 @@ class Syncer:
 
     @property
     def shortest_lease_seconds(self) -> int:
-        """The shortest ``durationSeconds`` with which its instances outlive a take-over."""
+        """The shortest ``durationSeconds`` with which the syncer's instances outlive a take-over by
+        another replica.
+        """
         return (FAIL_OVER_SECONDS + self.lease.renewal_interval_seconds) // 2 + 1
 
 
 def has_finalizer(syncer: Object) -> bool:
-    """Return whether a custom resource, as it is known, has the operator's finalizer."""
+    """Return whether a custom resource, as last read, has the operator's finalizer."""
     return FINALIZER in (syncer["metadata"].get("finalizers") or ())
 
 
 def awaits_release(syncer: Object) -> bool:
-    """Return whether a custom resource was deleted, and waits for the operator to let it go."""
+    """Return whether a custom resource was deleted, and waits for the operator to remove its finalizer."""
     return is_deleted(syncer) and has_finalizer(syncer)
 
 
@@ -296,11 +311,12 @@ def is_deleted(syncer: Object) -> bool:
 
 
 def claimed_names(syncer: Object) -> frozenset[str]:
-    """Read from its status the names under which a custom resource had instances already, and may go on.
+    """Return the names under which a custom resource has registered before, by its status, and may go on
+    registering.
 
-    So it may also when all is scaled to zero for a while, or when Eureka has lost its memory. A status that
-    an older operator wrote, or that passed an older CRD, names the application only; but what is in sync as
-    it is asked for now was let in under all its names.
+    It keeps them also after all was scaled to zero for a while, or after Eureka lost its memory. A status
+    that an older operator or CRD wrote names the application only; if the present spec is in sync, it was
+    allowed under all its names.
     """
     status = syncer.get("status") or {}
     if "names" in status:
@@ -316,7 +332,7 @@ def claimed_names(syncer: Object) -> frozenset[str]:
 
 
 def _is_in_sync(syncer: Object) -> bool:
-    """Return whether the status says Synced of the current generation."""
+    """Return whether the status has the condition Synced for the current generation."""
     generation = syncer["metadata"].get("generation")
     synced = conditions_of(syncer).get(ConditionType.SYNCED, {})
     is_current = generation is not None and synced.get("observedGeneration") == generation
@@ -329,7 +345,7 @@ def connection_of(item: Object) -> str:
 
 
 def selector_of(item: Object | None) -> Selector | None:
-    """Read a custom resource's selector, whatever else is wrong with it; None where there is none."""
+    """Return a custom resource's selector, even if other fields are wrong; None where it has none."""
     if item is not None:
         with suppress(ConfigurationError):
             return Selector.from_object(item)
@@ -337,7 +353,7 @@ def selector_of(item: Object | None) -> Selector | None:
 
 
 class _SyncerReader:
-    """Reads one custom resource."""
+    """A reader of one EurekaSyncer's fields, with their checks."""
 
     def __init__(self, syncer: Object) -> None:
         self._syncer, self._metadata = syncer, syncer["metadata"]
@@ -400,7 +416,7 @@ class _SyncerReader:
             raise self._wrong(str(error)) from None
 
     def _keyed(self, field_name: str) -> Mapping[str, str]:
-        """Read a field that has metadata keys."""
+        """Return a field whose keys are metadata keys."""
         written: Mapping[str, str] = self._spec.get(field_name) or EMPTY
         for key in written:
             self._refuse_reserved(field_name, key, key)

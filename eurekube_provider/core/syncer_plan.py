@@ -1,4 +1,4 @@
-"""The plan of one syncer: what it wants against what a registry is known to hold. Pure."""
+"""The plan of one syncer: its desired instances against those that a registry is known to hold. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ def plan_of_syncer(
     owner: str,
     twins: Mapping[Key, Instance],
 ) -> Plan:
-    """Decide what must change for a syncer at the registry that it names.
+    """Return the changes for a syncer at the registry that it names.
 
-    Anyone who carries it out may hold changes back: what is removed although more may be desired than is
-    known, or while the syncer is paused.
+    The caller may hold changes back: removals although more may be desired than is known, or all while the
+    syncer is paused.
 
-    :param there: the owner's instances there.
-    :param of_application: everything there that has the syncer's application, no matter who owns it.
-    :param twins: instances that its pods registered themselves, see :func:`.self_registered.twins_of`.
+    :param there: the owner's instances at the registry.
+    :param of_application: all instances of the syncer's application at the registry, no matter who owns them.
+    :param twins: instances that the syncer's pods registered themselves, see
+        :func:`.self_registered.twins_of`.
     """
     instances = desired.instances
     if desired.standing:

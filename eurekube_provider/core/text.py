@@ -1,8 +1,8 @@
 """Checks of the text that is sent to Eureka, so that all of its clients can read it.
 
-A server takes any JSON, and sends XML to many of its clients: one character that XML 1.0 does not know makes
+A server takes any JSON, and sends XML to many of its clients: one character that XML 1.0 does not allow makes
 the whole of ``/apps`` unreadable for them (in tests/contract, ``test_one_character_breaks_the_list``). Names
-that are part of a URL must get through the server's own reading of paths as well: what does not can be
+that are part of a URL must also survive the server's parsing of paths: a name that does not can be
 registered, and never be read, renewed or removed again (``test_ids_that_cannot_be_addressed``).
 """
 
@@ -16,17 +16,22 @@ from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.identity import RESERVED_PREFIX
 
 MOST_METADATA_BYTES = 4096
-"""Keys and values of one instance together, in UTF-8; each server and each client holds all of them."""
+"""The most bytes, in UTF-8, of all metadata keys and values of one instance; each server and each client
+holds all of them.
+"""
 
 MOST_VALUE_LETTERS = 1024
-"""Characters of one metadata value."""
+"""The most characters of one metadata value."""
 
 MOST_NAME_LETTERS = 2048
-"""Letters of a name in a URL. A server takes 8 KiB of URL and headers, where there are also an application's
-name, a time stamp and perhaps a token: ``test_an_id_that_is_too_long_for_a_request``."""
+"""The most letters of a name in a URL.
+
+A server takes 8 KiB of URL and headers, which also hold an application's name, a time stamp and perhaps a
+token: ``test_an_id_that_is_too_long_for_a_request``.
+"""
 
 _MOST_LETTERS_OF_A_SIGN = 12
-"""Four bytes in UTF-8, and three letters for each in a URL."""
+"""The most letters of one character in a URL: four bytes in UTF-8, and three letters for each."""
 
 # https://www.w3.org/TR/xml/#charsets
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -37,7 +42,7 @@ _NOT_IN_VALUES = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def text_problem(text: str) -> str:
-    """Say why Eureka's clients could not read ``text``; empty where they can."""
+    """Return why Eureka's clients could not read ``text``; empty where they can."""
     found = _NOT_IN_XML.search(text)
     if found is None:
         return ""
@@ -48,7 +53,7 @@ def text_problem(text: str) -> str:
 
 
 def value_problem(value: str) -> str:
-    """Say why a text that somebody wrote may not become a metadata value; empty where it may.
+    """Return why a text that somebody wrote may not become a metadata value; empty where it may.
 
     The bounds are those of ``spec.metadata`` in the CRD.
     """
@@ -60,7 +65,9 @@ def value_problem(value: str) -> str:
 
 
 def name_problem(name: str) -> str:
-    """Say why ``name`` may not become that of an application or an instance; empty where it may."""
+    """Return why ``name`` may not be the name of an application or the id of an instance; empty where it
+    may.
+    """
     found = _CONTROLS.search(name)
     if found is not None:
         return _unaddressable(found[0])
@@ -68,7 +75,7 @@ def name_problem(name: str) -> str:
 
 
 def path_problem(name: str) -> str:
-    """Say why no URL can name an application or an instance that is called so; empty where one can."""
+    """Return why no URL can address an application or an instance of this name; empty where one can."""
     found = _NOT_IN_PATHS.search(name)
     if found is not None:
         return _unaddressable(found[0])
@@ -95,7 +102,9 @@ def _length_problem(name: str) -> str:
 
 
 def metadata_problem(metadata: Mapping[str, str]) -> str:
-    """Say why these metadata are too much for one instance; empty where they are not. Ours do not count."""
+    """Return why metadata are too large for one instance; empty where they are not. Eurekube's own keys do
+    not count.
+    """
     size = sum(
         len(f"{key}{value}".encode("utf-8", "surrogatepass"))
         for key, value in metadata.items()
@@ -110,9 +119,9 @@ def metadata_problem(metadata: Mapping[str, str]) -> str:
 
 
 def check_metadata(metadata: Mapping[str, str]) -> None:
-    """Refuse values that could not be read, and metadata that are too large in sum.
+    """Refuse values that Eureka's clients could not read, and metadata that are too large in total.
 
-    :raises InvalidInstance: says which and why.
+    :raises InvalidInstance: the message says which value or size is wrong, and why.
     """
     for key, value in metadata.items():
         if problem := text_problem(value):
@@ -122,9 +131,9 @@ def check_metadata(metadata: Mapping[str, str]) -> None:
 
 
 def check_instance_id(instance_id: str) -> None:
-    """Refuse an id that could not be read or removed again.
+    """Refuse an id with which an instance could not be read or removed again.
 
-    :raises InvalidInstance: says why.
+    :raises InvalidInstance: the message says why.
     """
     if problem := name_problem(instance_id):
         raise InvalidInstance("instance_id", f"{instance_id!r} {problem}")

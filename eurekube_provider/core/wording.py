@@ -1,4 +1,4 @@
-"""Wording of lists, numbers and unknown names in messages, and the other way in which names are written."""
+"""The wording of lists, numbers and unknown names in messages, and the conversion of names to camel case."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 MOST_JOINED = 3
-"""How many sentences of one kind stand in a message."""
+"""The most sentences of one kind in a message; the rest is counted."""
 
 
 def listed(texts: Sequence[str], most: int) -> str:
@@ -23,7 +23,7 @@ def joined(sentences: Sequence[str], what: str = "more") -> str:
 
 
 def counted(number: int, noun: str = "instance", *, grouped: bool = False) -> str:
-    """Count what has a plural in s: ``1 instance``, ``2 instances``.
+    """Return a number with its noun, whose plural ends in s: ``1 instance``, ``2 instances``.
 
     :param grouped: True if thousands are set apart: ``1,000 instances``.
     """
@@ -32,12 +32,12 @@ def counted(number: int, noun: str = "instance", *, grouped: bool = False) -> st
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Say what an unknown name may have meant: ``port is one``, or ``there are host, port``."""
+    """Return what an unknown name may have meant: ``port is one``, or ``there are host, port``."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1)
     return f"{near[0]} is one" if near else f"there are {', '.join(names)}"
 
 
 def camel_case(name: str) -> str:
-    """Write ``match_labels`` as ``matchLabels``."""
+    """Return ``match_labels`` as ``matchLabels``."""
     return re.sub(r"_([a-z])", lambda found: found[1].upper(), name)

@@ -1,7 +1,8 @@
-"""The table of the demo: Kubernetes beside Eureka, and the milliseconds from the one to the other.
+"""The demo's table of endpoints in Kubernetes and in Eureka, with the milliseconds from a change to its
+registration.
 
-On a terminal a live table, elsewhere plain lines: both from the same observations. Kubernetes is watched;
-Eureka is asked again and again for each instance, past its caches.
+A terminal shows a live table, any other output plain lines, from the same observations. Kubernetes is
+watched; Eureka is polled for each instance, past its caches.
 """
 
 import io
@@ -31,7 +32,7 @@ _KEPT_AFTER_LEAVING_SECONDS = 8.0
 
 @dataclass(slots=True)
 class Row:
-    """One endpoint (or one registration of a stack) on both sides."""
+    """One endpoint, or one registration of a stack, as Kubernetes and as Eureka show it."""
 
     name: str
     instance_id: str
@@ -44,7 +45,7 @@ class Row:
 
     @property
     def milliseconds(self) -> float | None:
-        """From the change in Kubernetes until Eureka showed it."""
+        """Milliseconds from the change in Kubernetes until Eureka showed it; None before."""
         return None if self.settled_at is None else (self.settled_at - self.changed_at) * 1000
 
 
@@ -52,7 +53,7 @@ _EXPECTED = {"ready": "UP", "not ready": "DOWN", "gone": "-"}
 
 
 class Board:
-    """Observes one application on both sides for as long as the block runs."""
+    """An observer of one application in Kubernetes and Eureka, which runs within its context."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Board:
         self._asker = threading.Thread(target=self._ask, name="board", daemon=True)
         self._live = Live(console=live, refresh_per_second=10, get_renderable=self._table) if live else None
         self.samples: list[float] = []
-        """Milliseconds of every change that was observed."""
+        """Milliseconds from each change in Kubernetes until Eureka showed it."""
 
     def __enter__(self) -> Self:
         self._reflector.start()
@@ -100,9 +101,9 @@ class Board:
             sys.stdout.flush()
 
     def settle(self, pause: Callable[[float], None], timeout_seconds: float = 10.0) -> None:
-        """Wait until both sides say the same of every endpoint.
+        """Wait until Kubernetes and Eureka show the same of every endpoint.
 
-        :param pause: waits so many seconds.
+        :param pause: waits the given number of seconds.
         """
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:
@@ -114,7 +115,7 @@ class Board:
             pause(0.02)
 
     def follow(self, name: str, instance: Instance) -> None:
-        """Show a registration that no Kubernetes object stands for."""
+        """Show a registration for which no Kubernetes object exists."""
         with self._lock:
             self._rows[name] = Row(
                 name,
@@ -125,7 +126,7 @@ class Board:
             )
 
     def picture(self, title: str) -> str:
-        """The table as it is now, as an SVG that loads nothing."""
+        """Return the current table as an SVG that loads no other files."""
         screen = Console(record=True, width=75, file=io.StringIO())
         screen.print(self._table(title))
         drawn = screen.export_svg(title="eurekube demo")
@@ -133,7 +134,7 @@ class Board:
         return drawn.replace("Fira Code", "ui-monospace, DejaVu Sans Mono, Menlo")
 
     def note(self, name: str, text: str) -> None:
-        """Show a word beside a registration."""
+        """Show a remark beside a registration."""
         with self._lock:
             if name in self._rows:
                 self._rows[name].note = text
@@ -155,7 +156,7 @@ class Board:
                     row.kubernetes, row.changed_at, row.settled_at = state, now, None
 
     def _states(self, item: dict[str, Any] | None) -> dict[str, tuple[str, str]]:
-        """State and address of each pod of the application's slices."""
+        """Return state and address of each pod in one of the application's EndpointSlices."""
         labels = ((item or {}).get("metadata") or {}).get("labels") or {}
         if item is None or labels.get("kubernetes.io/service-name") != self._app:
             return {}

@@ -1,7 +1,7 @@
-"""The stage that needs Python only: a Eureka and a Kubernetes API in this process.
+"""The demo's servers in this process: a Eureka and a Kubernetes API, which need Python only.
 
-The operator and ``eurekube apply`` are processes of their own, the same as anywhere. The API has no
-controllers, so that the pods of the Service and its EndpointSlice are written here.
+The operator and ``eurekube apply`` run as processes of their own, as anywhere. The API has no controllers, so
+that this module writes the Service's pods and EndpointSlice.
 """
 
 from __future__ import annotations
@@ -36,19 +36,21 @@ from eurekube_provider.runtime.child_process import ChildProcess
 
 STACK = "dev"
 LEASE = {"renewalIntervalSeconds": 1, "durationSeconds": 5}
-"""Of the stack's registration. A Eureka server evicts what nobody renews after twice the duration."""
+"""The lease of the stack's registration. A Eureka server evicts an instance that is not renewed after
+twice the duration.
+"""
 
 RENEWED_SECONDS = 12.0
-"""Longer than a registration with this lease lives when nobody renews it."""
+"""Seconds for which a registration with this lease must stand to prove that it is renewed."""
 
 COMMAND_SECONDS = 120.0
 _TERMINATING_SECONDS = 0.1
 
 
 def program_directory() -> Path:
-    """Return where Pulumi.yaml and the program are: beside the package in a clone, else in the wheel.
+    """Return the directory of Pulumi.yaml and the program: beside the package in a clone, else in the wheel.
 
-    :raises ConfigurationError: they are in neither.
+    :raises ConfigurationError: neither has them.
     """
     package = Path(__file__).parents[1]
     for directory in (package / "program", package.parent):
@@ -58,10 +60,10 @@ def program_directory() -> Path:
 
 
 class EmbeddedStage:
-    """Servers in this process, for as long as the block runs.
+    """A Eureka and a Kubernetes API in this process, which run within the context.
 
-    :param directory: where files may be written.
-    :param interruption: ends what waits.
+    :param directory: the directory for files of the demo.
+    :param interruption: ends every wait of the demo.
     """
 
     engine = "eurekube apply"
@@ -103,22 +105,24 @@ class EmbeddedStage:
         self._run("remove")
 
     def start_operator(self, environment: Mapping[str, str]) -> ChildProcess:
-        """Start an operator as a process."""
+        """Start an operator as a process of its own."""
         command = [sys.executable, "-m", "eurekube_provider.operator"]
         return ChildProcess(command, self._directory / "operator.log", {**own_environment(), **environment})
 
     def instances(self, application: str) -> list[Instance]:
-        """Return what Eureka holds of an application; the lists of a quick server are as fresh as reads."""
+        """Return Eureka's instances of an application, from the list, which a quick server always renders
+        anew.
+        """
         return [one for one in self._peers.list_instances() if one.application == application]
 
     def pause(self, seconds: float) -> None:
-        """Wait; a signal ends the demo here."""
+        """Wait ``seconds``; a signal raises an exception here and ends the demo."""
         self._interruption.pause(seconds)
 
     def _run(self, subcommand: str) -> None:
-        """Run a command of ``eurekube`` on the program, to its end.
+        """Run a command of ``eurekube`` on the program, and wait for its end.
 
-        :raises StoryFailed: it failed, or took too long.
+        :raises StoryFailed: the command failed, or took too long.
         """
         directory = program_directory()
         configuration = {
@@ -143,14 +147,14 @@ class EmbeddedStage:
 
 
 def _registrations(directory: Path) -> list[Object]:
-    """Return what the stack's settings register, with the short lease."""
+    """Return the registrations of the stack's settings, with the short lease of the demo."""
     settings = yaml.safe_load((directory / "stacks" / f"Pulumi.{STACK}.yaml").read_text(encoding="utf-8"))
     return [{**one, **LEASE} for one in settings["config"]["eurekube:registrations"]]
 
 
 @dataclass(slots=True)
 class _WrittenPod:
-    """A pod as this demo writes it."""
+    """A pod that the demo itself writes to the Kubernetes API."""
 
     name: str
     address: str
@@ -158,7 +162,7 @@ class _WrittenPod:
     is_terminating: bool = False
 
     def endpoint(self) -> Object:
-        """Return its line of the EndpointSlice."""
+        """Return the pod's endpoint for the EndpointSlice."""
         return {
             "addresses": [self.address],
             "conditions": {
@@ -171,7 +175,9 @@ class _WrittenPod:
 
 
 class WrittenWorkload:
-    """The Service of the story with pods and an EndpointSlice that are written as controllers would."""
+    """The Service of the story, its pods and EndpointSlice, written by the demo in place of Kubernetes'
+    controllers.
+    """
 
     def __init__(self, access: KubeAccess, interruption: Interruption) -> None:
         self._access = access
@@ -180,7 +186,7 @@ class WrittenWorkload:
         self._made = 0
 
     def start(self, replicas: int) -> None:
-        """Make the Service and so many pods."""
+        """Make the Service and ``replicas`` pods."""
         port = {"name": "http", "port": PORT, "targetPort": PORT, "protocol": "TCP"}
         metadata = {"namespace": NAMESPACE, "name": APP, "labels": {"app": APP}}
         service = {"metadata": metadata, "spec": {"selector": {"app": APP}, "ports": [port]}}
@@ -188,20 +194,22 @@ class WrittenWorkload:
         self.scale(replicas)
 
     def scale(self, replicas: int) -> None:
-        """Have so many pods."""
+        """Add pods until there are ``replicas``, and publish their endpoints."""
         while len(self._pods) < replicas:
             self._make()
         self._publish()
 
     def set_ready(self, pod: Object, *, ready: bool) -> None:
-        """Have a pod become ready or unready."""
+        """Make a pod ready or unready."""
         (meant,) = (one for one in self._pods if one.name == pod["metadata"]["name"])
         meant.is_ready = ready
         self._write_status(meant)
         self._publish()
 
     def roll(self) -> None:
-        """Replace all pods, one after the other: a new one is ready before an old one begins to end."""
+        """Replace all pods one after the other; each new pod is ready before an old one begins to
+        terminate.
+        """
         for old in [*self._pods]:
             self._make()
             old.is_terminating = True
@@ -223,7 +231,7 @@ class WrittenWorkload:
         self._pods.append(pod)
 
     def _write_status(self, pod: _WrittenPod) -> None:
-        """Tell of a pod as a kubelet does."""
+        """Write a pod's status as a kubelet does."""
         condition = {"type": "Ready", "status": str(pod.is_ready)}
         status = {"phase": "Running", "podIP": pod.address, "conditions": [condition]}
         path = PODS.path(NAMESPACE, pod.name, "status")

@@ -1,5 +1,4 @@
-"""Ctrl-C, SIGTERM and a terminal that is closed, noticed only where anyone who is interrupted can clear
-up."""
+"""Handling of Ctrl-C, SIGTERM and a closed terminal, which take effect only where the demo can clean up."""
 
 from __future__ import annotations
 
@@ -12,14 +11,14 @@ _LOOK_SECONDS = 0.05
 
 
 class Interrupted(KeyboardInterrupt):
-    """Somebody wishes the demo to end."""
+    """A person or the system asked the demo to end."""
 
 
 class Interruption:
-    """Within the block, signals are remembered, and only a pause raises :class:`Interrupted` for them.
+    """A context that remembers signals; only :meth:`pause` raises :class:`Interrupted` for them.
 
-    Work that was begun between two pauses is therefore complete, and is cleared up. The first signal counts;
-    no later one disturbs the clearing up.
+    Work between two pauses is therefore always complete, and can be cleaned up. The first signal counts;
+    later ones do not disturb the clean-up.
     """
 
     _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -36,7 +35,7 @@ class Interruption:
             signal.signal(number, handler)
 
     def pause(self, seconds: float = 0.0) -> None:
-        """Wait.
+        """Wait ``seconds``.
 
         :raises Interrupted: a signal has come.
         """

@@ -1,4 +1,4 @@
-"""The stage of the story: which servers it is played on, and who plays the workload."""
+"""Protocols of the demo's surroundings: its servers, its operator and the workload with its pods."""
 
 from __future__ import annotations
 
@@ -11,87 +11,87 @@ from eurekube_provider.core.model import Instance
 Object = dict[str, Any]
 
 NAMESPACE, APP, PORT = "shop", "rating", 8080
-"""The Service of the story, for which the program makes a syncer."""
+"""Namespace, name and port of the story's Service, for which the program makes a syncer."""
 
 
 class StoryFailed(Exception):
-    """A check of the story did not hold, or the story could not go on."""
+    """A check of the story failed, or the story could not go on."""
 
 
 class Workload(Protocol):
-    """The Service of the story and its pods, which others make and end."""
+    """The Service of the story and its pods."""
 
     def start(self, replicas: int) -> None:
-        """Make the Service and so many pods."""
+        """Make the Service and ``replicas`` pods."""
 
     def scale(self, replicas: int) -> None:
-        """Have so many pods."""
+        """Change the number of pods to ``replicas``."""
 
     def set_ready(self, pod: Object, *, ready: bool) -> None:
-        """Have a pod become ready or unready, as a readiness probe does."""
+        """Make a pod ready or unready, as a readiness probe does."""
 
     def roll(self) -> None:
         """Replace all pods by new ones."""
 
 
 class OperatorProcess(Protocol):
-    """An operator that was started."""
+    """An operator's process that the demo has started."""
 
     @property
     def exit_code(self) -> int | None:
-        """Return how it ended; None while it runs."""
+        """Return the process's exit code; None while it runs."""
 
     def text(self) -> str:
-        """Return what it has logged."""
+        """Return the operator's log so far."""
 
     def stop(self) -> None:
-        """End it, unless it shall run on after the story."""
+        """End the operator, unless it is to keep running after the story."""
 
 
 class Stage(Protocol):
-    """Servers, and the way to deploy the program to them."""
+    """The servers of the demo, and the commands that deploy the program to them."""
 
     @property
     def opening(self) -> Sequence[str]:
-        """Return what is played and what is real, in lines for a person."""
+        """Lines for a person that name the real parts of the demo."""
 
     @property
     def engine(self) -> str:
-        """Return what deploys the program, e.g. ``eurekube apply``."""
+        """The name of the tool that deploys the program, e.g. ``eurekube apply``."""
 
     @property
     def eureka_urls(self) -> Sequence[str]:
-        """Return the service URLs of the Eureka servers."""
+        """The service URLs of the Eureka servers."""
 
     @property
     def kubeconfig(self) -> Path:
-        """Return the kubeconfig of somebody who may do everything."""
+        """The path of a kubeconfig with all rights."""
 
     @property
     def renewed_seconds(self) -> float:
-        """Return how long the stack's registration must stand, to show that somebody renews it."""
+        """Seconds for which the stack's registration must stand to prove that it is renewed."""
 
     @property
     def workload(self) -> Workload:
-        """Return the Service of the story."""
+        """The Service of the story, with its pods."""
 
     def deploy(self) -> None:
         """Deploy the program's stack ``dev``.
 
-        :raises StoryFailed: it cannot be deployed; says what was printed.
+        :raises StoryFailed: the stack cannot be deployed; the message has the output.
         """
 
     def take_down(self) -> None:
-        """Remove what :meth:`deploy` made.
+        """Remove the stack that :meth:`deploy` made.
 
-        :raises StoryFailed: it cannot be removed; says what was printed.
+        :raises StoryFailed: the stack cannot be removed; the message has the output.
         """
 
     def start_operator(self, environment: Mapping[str, str]) -> OperatorProcess:
-        """Start an operator as a process, with these variables besides the usual ones."""
+        """Start an operator as a process, with further environment variables."""
 
     def instances(self, application: str) -> list[Instance]:
-        """Return what Eureka holds of an application at this moment, past its caches."""
+        """Return Eureka's instances of an application at this moment, past its caches."""
 
     def pause(self, seconds: float) -> None:
-        """Wait; an interrupt ends the demo here."""
+        """Wait ``seconds``; an interruption raises an exception here and ends the demo."""

@@ -1,6 +1,6 @@
-"""The steps of the demo; each says what it does, and checks that it happened.
+"""The steps of the demo; each announces its action, and checks the result.
 
-The first check that does not hold ends the story.
+The first check that fails ends the story.
 """
 
 from __future__ import annotations
@@ -40,30 +40,32 @@ _RENEW_SECONDS = 1.0
 _LOG_LINES = 15
 
 _PATIENCE_SECONDS = 60.0
-"""For each check, on a machine that has other things to do."""
+"""Seconds that each check waits at most, also on a busy machine."""
 
 _Look = Callable[[], object]
 
 STAYS_AWAY_SECONDS = 2.0
-"""For so long an operator that renews may bring back nothing that was removed."""
+"""Seconds for which removed instances must stay away from Eureka while the operator runs."""
 
 SHOWN_SECONDS = 0.5
-"""For so long the table shows each step. The whole takes no longer for it, since it waits for a lease."""
+"""Seconds for which the table shows each step. They do not make the demo longer, since it waits for a
+lease anyway.
+"""
 
 _OF_OTHERS = re.compile(r"(EUREKA_|EUREKUBE_|PULUMI_|KUBE)|.*_proxy$", re.IGNORECASE)
-"""Variables that lead to somebody else's servers, or past those of the demo."""
+"""Environment variables that lead to other servers than the demo's, or around these."""
 
 
 def own_environment() -> dict[str, str]:
-    """Return the variables of this process without those that lead to other servers than the demo's."""
+    """Return this process's environment without variables that lead to other servers than the demo's."""
     return {key: value for key, value in os.environ.items() if not _OF_OTHERS.match(key)}
 
 
 class Story:
-    """The story on one stage.
+    """The demo's steps on one stage.
 
-    :param picture: where the table of the third step is kept, as an SVG; None for nowhere.
-    :ivar checks: how many have held so far.
+    :param picture: the file for the table of the third step, as an SVG; None for none.
+    :ivar checks: the number of checks that have held so far.
     """
 
     def __init__(self, stage: Stage, picture: Path | None = None) -> None:
@@ -79,13 +81,13 @@ class Story:
         self._billing: Instance | None = None
 
     def close(self) -> None:
-        """End the operator, and the connections to Eureka."""
+        """Stop the operator, and close the connections to Eureka."""
         if self._operator is not None:
             self._operator.stop()
         self._peers.close()
 
     def begin(self) -> None:
-        """Deploy the program and start the operator: the table has nothing to show before."""
+        """Deploy the program and start the operator, before the table has anything to show."""
         for line in self._stage.opening:
             self._say(line)
         self._say(f"\n1. The program is deployed by {self._stage.engine}")
@@ -107,9 +109,9 @@ class Story:
         self._check("the operator is ready, a process with the token of its ServiceAccount", self._is_ready)
 
     def tell(self, *, keep: bool) -> None:
-        """Go from the first pod to the deleted syncer.
+        """Play the steps from the first pod to the deleted syncer.
 
-        :param keep: end before that, with all pods registered.
+        :param keep: stop before the syncer is deleted, with all pods registered.
         """
         live = Console() if sys.stdout.isatty() else None
         uid = self._access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"]
@@ -165,14 +167,14 @@ class Story:
         self._check("the stack's registration is still there", lambda: self._read_billing() is not None)
 
     def end(self) -> None:
-        """Take the program down, and see that nothing of it is left."""
+        """Take the program down, and check that none of its instances is left."""
         self._say("8. The program is taken down while the operator runs")
         self._stage.take_down()
         self._stage.pause(STAYS_AWAY_SECONDS)
         self._check("nothing of it is left in Eureka", lambda: self._read_billing() is None)
 
     def sum_up(self) -> None:
-        """Say how long the changes took."""
+        """Print the time that the changes took."""
         if self._samples:
             median, most = statistics.median(self._samples), max(self._samples)
             self._say(
@@ -181,12 +183,12 @@ class Story:
             )
 
     def operator_port(self) -> int | None:
-        """Return the port of the operator's web server; None where it has none yet."""
+        """The port of the operator's web server; None until it listens."""
         found = re.search(r'"web is served", "port": (\d+)', self._operator.text() if self._operator else "")
         return int(found[1]) if found else None
 
     def _operator_kubeconfig(self, path: Path) -> Path:
-        """Write a kubeconfig with the token of the ServiceAccount that the program made, and no other."""
+        """Write a kubeconfig that has only the token of the ServiceAccount that the program made."""
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         account = _ACCOUNTS.path(OPERATOR_NAMESPACE, OPERATOR_ACCOUNT, "token")
         token = self._access.request("POST", account, body=request)["status"]["token"]
@@ -207,13 +209,15 @@ class Story:
         return False
 
     def _pods(self) -> list[Object]:
-        """Return the Service's pods that are not on their way out, oldest address first."""
+        """Return the Service's pods that are not being deleted, sorted by address."""
         items = self._access.get(PODS.path(NAMESPACE), {"labelSelector": f"app={APP}"})["items"]
         staying = [item for item in items if "deletionTimestamp" not in item["metadata"]]
         return sorted(staying, key=lambda item: str(item["status"].get("podIP", "")))
 
     def _ready(self, count: int) -> dict[str, str]:
-        """Wait for so many ready endpoints in Kubernetes; returns what Eureka has to show of them."""
+        """Wait for ``count`` ready endpoints in Kubernetes; return the statuses that Eureka must show by
+        address.
+        """
         query = {"labelSelector": f"kubernetes.io/service-name={APP}"}
         addresses: list[str] = []
 
@@ -231,7 +235,7 @@ class Story:
         return dict.fromkeys(addresses, "UP")
 
     def _agree(self, what: str, expected: Mapping[str, str]) -> None:
-        """Check that Eureka shows just these addresses of the application, with these statuses."""
+        """Check that Eureka shows exactly these addresses of the application, with these statuses."""
 
         def seen() -> dict[str, str]:
             return {one.ip_address: one.status.value for one in self._stage.instances(APP.upper())}
@@ -270,7 +274,7 @@ class Story:
             raise
 
     def _find_billing(self) -> bool:
-        """Find the registration of the stack, and remember which one it is."""
+        """Find the stack's registration BILLING, and remember it."""
         self._billing = next(iter(self._stage.instances("BILLING")), None)
         self._renewed_at = time.monotonic()
         return self._billing is not None
@@ -279,9 +283,9 @@ class Story:
         return self._peers.read(*self._billing.key) if self._billing is not None else None
 
     def _watch_renewals(self, board: Board) -> int:
-        """Read the registration twice a second for long enough; returns how often it was renewed.
+        """Read the registration BILLING twice a second, and return how often it was renewed.
 
-        :raises StoryFailed: it is missing once.
+        :raises StoryFailed: the registration was missing in a read.
         """
         renewals: set[int] = set()
         while True:

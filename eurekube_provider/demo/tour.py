@@ -1,4 +1,4 @@
-"""The story on the embedded stage, from its first line to its last: what ``eurekube demo`` runs."""
+"""The command ``eurekube demo``: the whole story on servers in this process."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ controllers, from a clone of the repository: make demo-real (Go, Java 17, Maven)
 
 
 def run_tour(*, keep: bool, picture: Path | None) -> int:
-    """Tell the story on servers in this process.
+    """Play the demo's story on servers in this process.
 
-    :param keep: leave out the end, and hold all of it until somebody interrupts.
-    :param picture: where the table is kept as an SVG; None for nowhere.
-    :returns: 0 when every check held, 1 when one did not, 130 after an interruption.
+    :param keep: leave out the end, and keep all servers running until somebody interrupts.
+    :param picture: the file for the table, as an SVG; None for none.
+    :returns: 0 when every check held, 1 when one failed, 130 after an interruption.
     """
     began = time.monotonic()
     logging.getLogger("eurekube_provider").addHandler(logging.NullHandler())
@@ -74,7 +74,7 @@ def _tell(interruption: Interruption, *, keep: bool, picture: Path | None) -> in
 
 
 def _hold(stage: EmbeddedStage, story: Story, interruption: Interruption) -> None:
-    """Say where everything is, and wait until somebody interrupts."""
+    """Print the URLs of the running servers, and wait until somebody interrupts."""
     for url in stage.eureka_urls:
         sys.stdout.write(f"\nEureka      {url.removesuffix('/eureka')}/\n")
     sys.stdout.write(f"Operator    http://127.0.0.1:{story.operator_port()}/  (status page)\n\n")

@@ -1,1 +1,1 @@
-"""Servers for development and tests, which need Python only. Nothing of the product imports them."""
+"""Servers for development and tests, which need Python only. Neither operator nor provider imports them."""

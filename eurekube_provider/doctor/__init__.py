@@ -1,5 +1,5 @@
-"""The doctor: pure checks that find in cluster and Eureka what would cost callers an answer, before it does.
+"""The doctor: checks of a cluster and its Eureka for faults that would make callers' requests fail.
 
-It reads, and changes nothing. Each finding comes with the exact change that fixes it, as a patch where there
-is one.
+The doctor reads, and changes nothing. Each finding comes with the exact change that fixes it, as a patch
+where one exists.
 """

@@ -1,4 +1,4 @@
-"""The order of all checks over a snapshot: pure."""
+"""All checks of the doctor over a snapshot, in their order: pure."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def findings_of(
     """Run all checks, and return each finding once.
 
     :param now_seconds: Unix time.
-    :param namespaces: where given, of Eureka's instances only those are judged that their pods or syncers
-        have to do with; its servers are judged all the same.
+    :param namespaces: where given, only the Eureka instances of their pods and syncers are checked; Eureka's
+        servers are checked in any case.
     """
     read, found = _read_syncers(snapshot.syncers)
     found = [*_of_operators(snapshot, now_seconds), *found]
@@ -100,7 +100,7 @@ def findings_of(
 
 @dataclass(frozen=True, slots=True)
 class _SelectedService:
-    """A Service that a syncer means, its EndpointSlices, and the workloads that run its pods."""
+    """A Service that a syncer selects, its EndpointSlices, and the workloads that run its pods."""
 
     service: Object
     slices: Sequence[Object]

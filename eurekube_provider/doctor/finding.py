@@ -1,4 +1,4 @@
-"""A finding: what is wrong with one thing, and the change that fixes it."""
+"""A finding of the doctor: one fault of one object, and the change that fixes it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eurekube_provider.core.shortfall import ShortfallKind
 Body = Mapping[str, Any]
 
 UNKNOWN_REMEDY = "see what docs/reference/conditions.md says of it"
-"""The remedy of a condition that names none."""
+"""The remedy of a condition for which no other remedy is known."""
 
 
 class Fault(StrEnum):
@@ -26,7 +26,7 @@ class Fault(StrEnum):
     GRACE_PERIOD_TOO_SHORT = ShortfallKind.GRACE_PERIOD_TOO_SHORT.value
 
     MIN_READY_TOO_SHORT = "MinReadyTooShort"
-    """A rollout takes away pods that callers know before they know the new ones."""
+    """A rollout removes pods that callers know before callers know the new pods."""
 
     GATE_NOT_SERVED = "GateNotServed"
     """A pod waits for the readiness gate, and no operator has looked at it."""
@@ -35,40 +35,44 @@ class Fault(StrEnum):
     """A pod is registered before its server answers."""
 
     UNRESOLVABLE_HOST_NAME = "UnresolvableHostName"
-    """A host name that is known in the cluster alone."""
+    """An instance has a host name that only the cluster can resolve."""
 
     SECURE_PORT_BY_MISTAKE = "SecurePortByMistake"
     """Spring calls https on a port that speaks http."""
 
     MIXED_VIP_CASE = "MixedVipCase"
-    """One VIP address in several spellings: servers and most clients take them for several."""
+    """One VIP address is spelled in several ways: servers and most clients take the spellings for several
+    addresses.
+    """
 
     AMBIGUOUS_SERVICE = "AmbiguousService"
     """A syncer selects several Services whose ports or pods are not those of one application."""
 
     ENDPOINTS_LEFT_OUT = "EndpointsLeftOut"
-    """Endpoints of a syncer's Service that it does not register."""
+    """A syncer does not register some endpoints of its Service."""
 
     LEASE_TOO_SHORT = "LeaseTooShort"
-    """Instances lapse while another operator takes over."""
+    """A syncer's instances would lapse while another operator takes over."""
 
     SELF_REGISTERED = "SelfRegistered"
     """A pod registers itself, and has a syncer as well."""
 
     UNREADABLE_INSTANCE = "UnreadableInstance"
-    """An instance that no request can name, or that nobody reads for certain: no command can drain it."""
+    """No command can drain an instance, since no request can name it or nobody can read it exactly."""
 
     STUCK_OUT_OF_SERVICE = "StuckOutOfService"
-    """An application registered itself as OUT_OF_SERVICE, and Eureka keeps that whatever it says since."""
+    """An application registered itself as OUT_OF_SERVICE, and Eureka keeps that status whatever it sends
+    since.
+    """
 
     SELF_PRESERVATION_NEAR = "SelfPreservationNear"
-    """Eureka is about to forget nobody any more, or does so already."""
+    """Eureka is in self-preservation, in which it evicts nothing, or close to it."""
 
     PEERS_DISAGREE = "PeersDisagree"
-    """Callers of one server find what callers of another do not."""
+    """Callers of one Eureka server find instances that callers of another do not."""
 
     SERVER_TROUBLE = "ServerTrouble"
-    """A Eureka server that does not answer, refuses us, or has another time."""
+    """A Eureka server does not answer, refuses us, or its clock differs."""
 
     OPERATOR_AWAY = FindingName.OPERATOR_AWAY.value
     """No operator leads: nothing is registered, renewed or removed."""
@@ -80,38 +84,38 @@ class Fault(StrEnum):
     """An operator leads, and the cluster's instances lapse."""
 
     EUREKA_NOT_READ = FindingName.EUREKA_NOT_READ.value
-    """The operator does not see what a Eureka holds."""
+    """The operator has not read a Eureka for long, and does not know its instances."""
 
     NOT_WATCHED = FindingName.NOT_WATCHED.value
     """No operator that runs watches the namespace of a syncer or mirror."""
 
     SYNCER_TROUBLE = "SyncerTrouble"
-    """A syncer that the operator cannot serve, or that no operator serves."""
+    """The operator cannot serve a syncer, or no operator serves it."""
 
     MIRROR_TROUBLE = "MirrorTrouble"
-    """A mirror that the operator cannot serve as it asks."""
+    """The operator cannot serve a mirror as its spec asks."""
 
     MIRROR_NOT_SERVED = "MirrorNotServed"
-    """A mirror that no operator serves."""
+    """No operator serves a mirror."""
 
     MIRROR_NAME_TAKEN = "MirrorNameTaken"
-    """A mirror's Service would have the name of another one."""
+    """A mirror needs a Service of a name that another Service has."""
 
     MIRROR_STALE = "MirrorStale"
-    """A mirrored Service shows what Eureka held long ago."""
+    """A mirrored Service shows instances as Eureka held them long ago."""
 
     MIRROR_LEFTOVER = "MirrorLeftover"
-    """A Service or EndpointSlices of a mirror that is gone: callers are sent to what nobody looks after."""
+    """A deleted mirror left a Service or EndpointSlices, which nobody updates and callers still use."""
 
 
 class Severity(StrEnum):
-    """How bad a fault is."""
+    """The severities of a fault."""
 
     ERROR = "error"
-    """Calls fail, or will at the next rollout or restart."""
+    """Calls fail now, or will fail at the next rollout or restart."""
 
     WARNING = "warning"
-    """No call fails of it alone, or somebody may have meant it."""
+    """The fault alone makes no call fail, or may be intended."""
 
 
 WARNINGS = frozenset(
@@ -127,7 +131,7 @@ WARNINGS = frozenset(
         Fault.UNREADABLE_INSTANCE,
     }
 )
-"""Every other fault is an error."""
+"""The faults that are warnings; all others are errors."""
 
 
 class PatchKind(StrEnum):
@@ -144,7 +148,7 @@ class PatchKind(StrEnum):
 class Patch:
     """A change of one object.
 
-    :ivar resource: as kubectl names it, e.g. ``deployment``.
+    :ivar resource: kubectl's name of the kind, e.g. ``deployment``.
     """
 
     resource: str
@@ -155,13 +159,13 @@ class Patch:
 
     @property
     def command(self) -> str:
-        """The command that applies it, for a shell."""
+        """Return the shell command that applies the patch."""
         words = ["kubectl", "patch", self.resource, self.name, "--namespace", self.namespace]
         words += ["--type", str(self.kind), "--patch", json.dumps(self.body)]
         return shlex.join(words)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return the patch as JSON values."""
         return {
             "resource": self.resource,
             "namespace": self.namespace,
@@ -173,12 +177,12 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault of one thing.
+    """One fault of one object.
 
     :ivar subject: the object's kind and name, e.g. ``Deployment shop/rating``.
     :ivar problem: the fault and its effect.
     :ivar remedy: the change that fixes it, in words.
-    :ivar patch: that change for kubectl; None where no object of the cluster has to be changed.
+    :ivar patch: the same change for kubectl; None where no object of the cluster has to be changed.
     """
 
     fault: Fault
@@ -189,11 +193,11 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
-        """How bad its fault is."""
+        """The severity of the finding's fault."""
         return Severity.WARNING if self.fault in WARNINGS else Severity.ERROR
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return the finding as JSON values."""
         patch = self.patch.to_dict() if self.patch else None
         return {"severity": str(self.severity), **asdict(self), "patch": patch}
 

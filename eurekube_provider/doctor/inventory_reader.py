@@ -1,7 +1,7 @@
-"""Reads both worlds for the commands that show them; changes nothing.
+"""The reader of Kubernetes and Eureka for the commands that show them; it changes nothing.
 
-Of each Eureka it reads the list that every client gets, once from each server. What is not at hand is named,
-and hides nothing of the rest.
+It reads each Eureka's list, which every client gets, once from each server. Parts that cannot be read are
+named, and the rest is still shown.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from eurekube_provider.operator.settings import Settings
 
 
 def _quiet(_: str) -> None:
-    """Tell nobody."""
+    """Ignore a progress message."""
 
 
 NO_EUREKA = "Eureka is not at hand: give --eureka-url, or EUREKA_URL, to see its side"
 
 Progress = Callable[[str], None]
-"""Gets a sentence about what is being read."""
+"""A function that takes a sentence about the current read."""
 
 
 @dataclass(frozen=True, slots=True)
 class EurekaRead:
     """The list of one Eureka's servers, up to 30 s old.
 
-    :ivar instances: the instances that any of them holds.
-    :ivar servers: how many there are; ``failures`` those that did not answer, by URL.
-    :ivar error: why nothing could be read; empty where something was.
-    :ivar kind: that of the registry.
+    :ivar instances: the instances that any server lists.
+    :ivar servers: the number of servers; ``failures`` has those that did not answer, by URL.
+    :ivar error: the reason why no server could be read; empty where one was.
+    :ivar kind: the kind of the registry.
     """
 
     instances: tuple[Instance, ...] = ()
@@ -72,15 +72,15 @@ class EurekaRead:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Both worlds as they were read.
+    """Kubernetes and Eureka as they were read.
 
-    :ivar kubernetes: None where there is none at hand, or it does not answer.
-    :ivar eurekas: by the connection's name.
-    :ivar missing: a sentence for each world that nobody said how to reach.
-    :ivar unread: a sentence for each thing that could not be read.
+    :ivar kubernetes: the cluster; None where none is configured, or it does not answer.
+    :ivar eurekas: each Eureka by its connection's name.
+    :ivar missing: a sentence for each of Kubernetes and Eureka that is not configured.
+    :ivar unread: a sentence for each part that could not be read.
     :ivar index: the cluster's Services and EndpointSlices.
-    :ivar mirrors: its mirrors, as far as they were read.
-    :ivar operators: its operators, as far as they were read; None where nobody asked.
+    :ivar mirrors: the cluster's mirrors, as far as they were read.
+    :ivar operators: the cluster's operators, as far as they were read; None where they were not asked for.
     """
 
     kubernetes: KubernetesInventory | None
@@ -93,12 +93,12 @@ class Inventory:
 
     @property
     def instances(self) -> dict[str, Sequence[Instance]]:
-        """The instances of each Eureka that could be read."""
+        """The instances of each Eureka that could be read, by the connection's name."""
         return {name: one.instances for name, one in self.eurekas.items() if not one.error}
 
     @property
     def kind(self) -> str:
-        """Return the name of the kind that all registries are of; "registry" where there are several."""
+        """The name of the kind of all registries; "registry" where they are of several kinds."""
         kinds = {read.kind.name for read in self.eurekas.values()} or {EUREKA.name}
         return kinds.pop() if len(kinds) == 1 else "registry"
 
@@ -108,19 +108,20 @@ class Inventory:
         return any(read.kind.lists_lag for read in self.eurekas.values())
 
     def manager_of(self, instance: Instance) -> Manager:
-        """Return who keeps an instance, as far as a cluster is at hand to tell."""
+        """Return the manager of an instance, as far as the cluster was read."""
         return self.kubernetes.manager_of(instance) if self.kubernetes else manager_of(instance, None)
 
     @property
     def is_complete(self) -> bool:
-        """Return whether both worlds were read, as far as they are known to exist."""
+        """Return whether Kubernetes and Eureka are configured and were read in full."""
         return not self.missing and not self.unread
 
 
 class InventoryReader:
-    """Reads both worlds, as often as it is asked to; a context manager, which closes its connections.
+    """A reader of Kubernetes and Eureka, for any number of reads; a context manager that closes its
+    connections.
 
-    :raises ConfigurationError: a kubeconfig, or its context, is named that cannot be used.
+    :raises ConfigurationError: the named kubeconfig, or its context, cannot be used.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -153,9 +154,9 @@ class InventoryReader:
             peers.close()
 
     def read(self, progress: Progress | None = None, *, asks_operators: bool = False) -> Inventory:
-        """Read all that is at hand.
+        """Read the configured cluster and each Eureka.
 
-        :param progress: gets a sentence about what is being read.
+        :param progress: gets a sentence before each read.
         :param asks_operators: True if the operators' Leases are read as well.
         """
         self._progress = progress or _quiet
@@ -194,7 +195,7 @@ class InventoryReader:
     ) -> tuple[KubernetesInventory, Index, MirrorInventory] | None:
         """Read a cluster; None where its syncers cannot be read.
 
-        :raises KubernetesError: it does not answer at all.
+        :raises KubernetesError: the cluster does not answer at all.
         """
         self._progress(f"reading Kubernetes at {access.server}")
         access.get("/version")
@@ -243,14 +244,14 @@ class InventoryReader:
 def _listed(
     access: KubeAccess, resource: ApiResource, namespace: str | None, unread: list[str]
 ) -> list[Object] | None:
-    """The objects of a kind in a namespace, or in all; None where they cannot be read."""
+    """Return the objects of a kind in a namespace, or in all; None where they cannot be read."""
     before = len(unread)
     found = listed_objects(access, (namespace,) if namespace else (), unread, resource)
     return found if len(unread) == before else None
 
 
 class _KnownObjects:
-    """The objects beside the syncers, as far as they could be read: what could not does not pass for absent.
+    """The cluster's other objects, as far as they could be read; unread ones are not taken for absent.
 
     :ivar slices: all EndpointSlices but the mirrors', which are ``mirrored``.
     """
@@ -266,7 +267,7 @@ class _KnownObjects:
         self.mirrored: list[Object] = []
 
     def read(self, namespace: str | None, index: Index) -> None:
-        """Read a namespace's Services and EndpointSlices, or all."""
+        """Read the Services and EndpointSlices of a namespace, or of all."""
         services = _listed(self._access, SERVICES, namespace, self._unread)
         slices = _listed(self._access, ENDPOINT_SLICES, namespace, self._unread)
         for service in services or ():
@@ -283,13 +284,15 @@ class _KnownObjects:
         return None in self._namespaces or namespace in self._namespaces
 
     def nodes(self) -> list[Object] | None:
-        """All nodes, listed once; None where they cannot be read."""
+        """Return all nodes, listed once; None where they cannot be read."""
         if not self._nodes:
             self._nodes.append(_listed(self._access, NODES, None, self._unread))
         return self._nodes[0]
 
     def labels(self, namespace: str) -> dict[str, Mapping[str, str]] | None:
-        """The labels of a namespace's pods, by their names, listed once; None where they cannot be read."""
+        """Return the labels of a namespace's pods, by pod name, listed once; None where they cannot be
+        read.
+        """
         if namespace not in self._labels:
             pods = _listed(self._access.of_metadata(), PODS, namespace, self._unread)
             self._labels[namespace] = (
@@ -314,9 +317,9 @@ def _desired(syncer: Syncer, cluster: Cluster, index: Index, known: _KnownObject
 
 
 def asked(item: Object, capabilities: Mapping[str, Capabilities] = EMPTY) -> Syncer | None:
-    """Return a syncer's parsed spec; None for one that is being deleted, or asks for nothing possible.
+    """Return a syncer's parsed spec; None for a syncer that is being deleted, or whose spec cannot be served.
 
-    :param capabilities: of the registries, by connection; those that are not there are Eureka's.
+    :param capabilities: the registries' capabilities by connection; a missing one is Eureka's.
     """
     if item["metadata"].get("deletionTimestamp"):
         return None
@@ -328,7 +331,7 @@ def asked(item: Object, capabilities: Mapping[str, Capabilities] = EMPTY) -> Syn
 
 
 def endpoint_at(inventory: Inventory, syncer: Syncer, instance: Instance) -> Object | None:
-    """The endpoint that has an instance's address, of a syncer that registers endpoints."""
+    """Return the endpoint with an instance's address; None for a syncer that registers no endpoints."""
     if syncer.mode is not Mode.POD:
         return None
     _, slices = inventory.index.selected(syncer.selector)

@@ -1,4 +1,4 @@
-"""Checks of EurekaMirrors: Services that cannot be made, are old, or belong to no mirror any more. Pure."""
+"""Checks of EurekaMirrors: Services that cannot be made, are stale, or belong to no mirror any more. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ _REPORTED_OTHERWISE = frozenset(
         *PROGRESS,
     }
 )
-"""Conditions that have findings of their own, end by themselves, or are a person's wish."""
+"""Mirror conditions without a finding here: they have their own, end by themselves, or are a person's
+wish.
+"""
 
 _MOST_NAMED = 5
 _SERVE = "run one operator with --mirrors and --mirror-cidrs that watches this namespace"
@@ -45,7 +47,7 @@ def mirror_findings(
     cluster: Cluster,
     now_seconds: float,
 ) -> Iterator[Finding]:
-    """Find what is wrong with the mirrors, and what mirrors left that are gone.
+    """Yield findings about mirrors, and about objects that deleted mirrors left.
 
     :param items: the mirrors.
     :param instances: the instances that each Eureka lists, by the connection's name.
@@ -61,7 +63,7 @@ def mirror_findings(
 
 
 def _of_mirror(item: Object, mirror_state: MirrorState, now_seconds: float) -> Iterator[Finding]:
-    """Yield the findings in a mirror's status, or about its absence."""
+    """Yield findings from a mirror's status, or about a missing status."""
     conditions = conditions_of(item)
     if MirrorCondition.READY not in conditions:
         problem = "no operator has looked at it: nothing is shown"
@@ -95,7 +97,9 @@ def _names_taken(
     instances: Mapping[str, Sequence[Instance]],
     cluster: Cluster,
 ) -> Iterator[Finding]:
-    """Find two that want one Service: mirror and person, two mirrors, two applications of one mirror."""
+    """Yield findings about a Service name wanted twice: by a mirror and a person, two mirrors, or two
+    applications.
+    """
     holders = {_key(one): one for one in services}
     wanted: dict[tuple[str, str], list[str]] = defaultdict(list)
     for item in items:
@@ -148,7 +152,9 @@ def _applications(mirror: Mirror, there: Iterable[Instance], cluster: Cluster) -
 
 
 def _leftovers(known: Iterable[tuple[str, str]], things: Iterable[Object]) -> Iterator[Finding]:
-    """Find what belongs to a mirror that is not there: as where a finalizer was taken off by hand."""
+    """Yield findings about objects of a mirror that does not exist, such as after a finalizer was removed
+    by hand.
+    """
     mirrors = set(known)
     left: dict[tuple[str, str], list[str]] = defaultdict(list)
     for item in things:

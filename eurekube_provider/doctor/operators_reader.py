@@ -1,4 +1,4 @@
-"""Reads the Leases of a cluster's operators, and whether somebody renews the cluster's instances."""
+"""The reader of the Leases of a cluster's operators, and of the last renewal of the cluster's instances."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import LEASES, KubeAccess, objects_named
 
 DEFAULT_LEASE = "eurekube-leader"
-"""The Lease of an operator that has no name of its own, also of versions that have no label there."""
+"""The name of the Lease of an operator with the default name; older versions put no label on it."""
 
 RENEWED_SECONDS = 4.0
-"""A holder renews its Lease every two seconds."""
+"""Seconds between two reads of a Lease: its holder renews it every two seconds."""
 
 MOST_READ = 3
 
@@ -33,13 +33,13 @@ def read_operators(
     unread: list[str],
     wait: Callable[[float], None] = time.sleep,
 ) -> OperatorsRead:
-    """Read who leads.
+    """Read the operators' Leases, and when the cluster's instances were last renewed.
 
-    :param uid: of the cluster's kube-system namespace.
-    :param eurekas: each Eureka with what it lists; a few are read past its caches.
-    :param namespaces: those whose syncers' instances are looked at; none for all.
-    :param unread: gets a sentence where nothing tells who leads.
-    :param wait: waits between two looks at a Lease of which the clocks tell nothing.
+    :param uid: the UID of the cluster's kube-system namespace.
+    :param eurekas: each Eureka with its listed instances; a few instances are read past its caches.
+    :param namespaces: the namespaces whose syncers' instances are read; empty for all.
+    :param unread: gets a sentence where the Leases cannot be read.
+    :param wait: waits between two reads of a Lease, where differing clocks leave open if its holder is alive.
     """
     at = _renewed_at(uid, eurekas, namespaces)
     try:
@@ -61,7 +61,7 @@ def _order(one: OperatorState) -> tuple[bool, str]:
 
 
 def _leases(access: KubeAccess) -> list[Object]:
-    """All Leases of operators, of whatever name and version."""
+    """Return all Leases of operators, of any name and version."""
     labelled = access.get(LEASES.path(), {"labelSelector": OPERATOR_LABEL}).get("items") or []
     named = objects_named(access, LEASES, DEFAULT_LEASE)
     every = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in (*named, *labelled)}
@@ -71,9 +71,9 @@ def _leases(access: KubeAccess) -> list[Object]:
 def _renewed_at(
     uid: str, eurekas: Iterable[tuple[Peers, Sequence[Instance]]], namespaces: Collection[str]
 ) -> float | None:
-    """Return when an instance of the cluster's syncers was renewed last; of a few, past the caches.
+    """Return the last renewal of an instance of the cluster's syncers; a few are read past the caches.
 
-    Those that the list shows as renewed last are asked for: others may be what somebody left behind.
+    The instances that the list shows as renewed last are read: others may be leftovers.
     """
     times: list[float] = []
     for peers, listed in eurekas:

@@ -1,6 +1,7 @@
-"""Reads a snapshot of the cluster's objects and of all Eureka servers for the checks; changes nothing.
+"""The reader of a snapshot of the cluster's objects and all Eureka servers for the doctor; it changes
+nothing.
 
-What cannot be read hides nothing of the rest: it is said, and the checks go on with what there is.
+Parts that cannot be read are named, and the checks go on with the rest.
 """
 
 from __future__ import annotations
@@ -45,23 +46,24 @@ if TYPE_CHECKING:
     from eurekube_provider.zookeeper.servers import ZooKeeperServers
 
 MOST_COMPARED = 500
-"""How many instances that differ between two servers' lists are read once more, from all of them. Lists are
-up to 30 s old, each server's in its own way, so that they differ in whatever changes."""
+"""The number of instances that differ between two servers' lists and are read again from all servers.
+Lists are up to 30 s old, each server's in its own way, so that they differ in whatever changes.
+"""
 
 SETTLING_SECONDS = 3.0
-"""Servers tell each other of changes within a second; what differs for longer stays so."""
+"""Seconds after which a difference between servers counts as lasting: servers replicate within a second."""
 
 _LIST_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class EurekaSnapshot:
-    """One Eureka as all of its servers showed it.
+    """One Eureka as its servers showed it.
 
-    :ivar instances: the instances that any of them holds.
-    :ivar figures: renewals by the server's URL, as far as they can be read.
-    :ivar server_problems: a server's URL and what is wrong with it.
-    :ivar servers: how many answered.
+    :ivar instances: the instances that any server lists.
+    :ivar figures: the figures on renewals by the server's URL, as far as they can be read.
+    :ivar server_problems: pairs of a server's URL and its problem.
+    :ivar servers: the number of servers that answered.
     """
 
     name: str
@@ -74,13 +76,14 @@ class EurekaSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that the checks judge.
+    """All objects and instances that the doctor checks.
 
-    :ivar mirrors: none where the cluster does not know the kind; None where they cannot be read.
-    :ivar pods: by address, without those that share their node's.
+    :ivar mirrors: the mirrors; empty where the cluster does not know the kind; None where they cannot be
+        read.
+    :ivar pods: the pods by address, without those that share their node's address.
     :ivar has_sleep: True if the cluster knows a preStop that sleeps (Kubernetes 1.30).
-    :ivar unseen: a sentence for each thing that could not be looked at.
-    :ivar operators: None where nobody asked for them.
+    :ivar unseen: a sentence for each part that could not be read.
+    :ivar operators: the cluster's operators; None where they were not asked for.
     :ivar unread: the kinds of objects that could not be read, or not everywhere.
     """
 
@@ -99,7 +102,9 @@ class Snapshot:
 
     @property
     def looked(self) -> dict[str, int]:
-        """The numbers of what was read, by kind; a kind that could not be read is not reported as none."""
+        """Return the numbers of the objects that were read, by kind; a kind that could not be read is left
+        out.
+        """
         found = {
             "syncers": len(self.syncers),
             "mirrors": len(self.mirrors or ()),
@@ -115,7 +120,7 @@ class Snapshot:
 
 
 def read_snapshot(settings: Settings) -> Snapshot:
-    """Read everything that ``settings`` name.
+    """Read the cluster and each Eureka that ``settings`` name.
 
     :raises EurekubeError: the cluster, or the first Eureka, cannot be asked at all.
     """
@@ -169,9 +174,9 @@ def _minor(version: Object) -> int:
 
 
 def read_cluster(access: KubeAccess, settings: Settings, unseen: list[str]) -> Cluster:
-    """Find out which cluster it is.
+    """Return the cluster's name and UID.
 
-    :param unseen: gets a sentence where that cannot be determined.
+    :param unseen: gets a sentence where they cannot be determined.
     """
     uid = ""
     try:
@@ -185,7 +190,9 @@ def read_cluster(access: KubeAccess, settings: Settings, unseen: list[str]) -> C
 def listed_objects(
     access: KubeAccess, namespaces: Sequence[str], unseen: list[str], resource: ApiResource
 ) -> list[Object]:
-    """List the objects of a kind that may be read, in each namespace or in all."""
+    """Return the objects of a kind in each namespace, or in all; add a sentence to ``unseen`` for a failed
+    read.
+    """
     found: list[Object] = []
     for namespace in namespaces or (None,):
         try:
@@ -196,9 +203,9 @@ def listed_objects(
 
 
 def listed_mirrors(access: KubeAccess, namespaces: Sequence[str], unseen: list[str]) -> list[Object] | None:
-    """List the mirrors that may be read; none where the cluster does not know the kind.
+    """Return the mirrors that may be read; an empty list where the cluster does not know the kind.
 
-    :returns: None where they cannot be read, which ``unseen`` says.
+    :returns: None where they cannot be read; ``unseen`` then gets a sentence.
     """
     refused: list[str] = []
     found: list[Object] = []
@@ -216,7 +223,7 @@ def listed_mirrors(access: KubeAccess, namespaces: Sequence[str], unseen: list[s
 
 
 def _objects_in(access: KubeAccess, resource: ApiResource, namespace: str | None) -> Iterator[Object]:
-    """The objects of a kind, in a namespace or in all, page by page."""
+    """Yield the objects of a kind, in a namespace or in all, page by page."""
     for page in access.pages(resource.path(namespace), timeout_seconds=_LIST_SECONDS):
         yield from page.get("items") or ()
 
@@ -233,7 +240,7 @@ def attributed(
 ) -> tuple[list[Workload], dict[str, Pod]]:
     """Attribute pods to the workloads that run them.
 
-    :returns: the workloads, each with one of its pods, and one for each owner that is none of them; and the
+    :returns: the workloads, each with one of its pods, and further ones for pods of other owners; and the
         pods by address.
     """
     index = WorkloadIndex(workloads)
@@ -248,12 +255,12 @@ def attributed(
 
 
 def _age(pod: Object) -> tuple[str, str]:
-    """When a pod was made: the newest one is the likeliest to be of the template of today."""
+    """Return a sort key by creation time: the newest pod most likely has the current template."""
     return str(pod["metadata"].get("creationTimestamp") or ""), str(pod["metadata"]["name"])
 
 
 def _unowned(run_by: Iterable[tuple[Object, Workload | None]]) -> list[Workload]:
-    """Return one pod for each owner that is none of the workloads, and each pod without an owner."""
+    """Return a workload for each owner that is none of the given ones, and for each pod without an owner."""
     found: dict[str, Workload] = {}
     for pod, workload in run_by:
         metadata = pod["metadata"]
@@ -273,7 +280,7 @@ def _by_address(run_by: Iterable[tuple[Object, Workload | None]]) -> dict[str, P
 
 
 def read_eureka(name: str, peers: Peers, unseen: list[str]) -> EurekaSnapshot:
-    """Ask every server of one Eureka for the list that its clients get, which is up to 30 s old.
+    """Read the list of clients, up to 30 s old, from every server of one Eureka.
 
     :param unseen: gets a sentence where no server answers.
     """
@@ -298,10 +305,10 @@ def read_eureka(name: str, peers: Peers, unseen: list[str]) -> EurekaSnapshot:
 def read_zookeeper(
     name: str, servers: ZooKeeperServers, pods: Container[str], unseen: list[str]
 ) -> EurekaSnapshot:
-    """Read one ensemble, and what operators that ended left there and no pod has.
+    """Read one ZooKeeper ensemble, and the instances without a pod that ended operators left there.
 
     :param pods: the addresses of pods.
-    :param unseen: gets a sentence where it does not answer.
+    :param unseen: gets a sentence where the ensemble does not answer.
     """
     try:
         instances, _ = servers.list_everywhere()
@@ -314,7 +321,7 @@ def read_zookeeper(
 
 
 def _disagreements(peers: Peers, lists: Mapping[str, Sequence[Instance]]) -> list[Disagreement]:
-    """Find instances that differ between the lists, and still do when read past the servers' caches."""
+    """Return instances that differ between the servers' lists, and still differ when read past the caches."""
     held = [{one.key: one.status for one in listed} for listed in lists.values()]
     keys = {key for statuses in held for key in statuses}
     differ = sorted(key for key in keys if len({statuses.get(key) for statuses in held}) > 1)

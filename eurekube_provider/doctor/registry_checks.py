@@ -1,4 +1,4 @@
-"""Checks of what Eureka holds that callers cannot use or would find twice, and of its servers. Pure."""
+"""Checks of Eureka's servers, and of instances that callers cannot use or would find twice. Pure."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from eurekube_provider.doctor.workload_checks import Workload, environment_patch
 from eurekube_provider.eureka.self_preservation import RENEWALS_A_MINUTE, FrontPage
 
 NO_SELF_REGISTRATION = "EUREKA_CLIENT_REGISTER_WITH_EUREKA"
-"""The variable of Spring's ``eureka.client.register-with-eureka``."""
+"""The environment variable of Spring's ``eureka.client.register-with-eureka``."""
 
 PREFER_ADDRESS = "EUREKA_INSTANCE_PREFER_IP_ADDRESS"
 
 SETTLED_SECONDS = 240
-"""An instance of this age has been expected to renew for a whole minute, and is counted in the last."""
+"""Seconds after which an instance counts fully in a server's renewals of the last minute."""
 
 _THRESHOLD_SHARE = 0.85
 _MOST_NAMED = 5
@@ -33,7 +33,7 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod's address, and the workload that runs it."""
+    """A pod's name and address, and the workload that runs it."""
 
     name: str
     address: str
@@ -41,7 +41,7 @@ class Pod:
 
 
 def self_registered_by_address(instances: Iterable[Instance]) -> dict[str, list[Instance]]:
-    """Group the instances that Eurekube did not register by their addresses."""
+    """Group instances without an owner, which registered themselves, by their addresses."""
     found: dict[str, list[Instance]] = defaultdict(list)
     for one in instances:
         if not one.owner:
@@ -57,13 +57,14 @@ def self_registered_findings(
     others: Mapping[str, Sequence[Instance]],
     pods: Mapping[str, Pod],
 ) -> Iterator[Finding]:
-    """Find pods that a syncer registers and that register themselves, at any port or by their name.
+    """Yield findings about pods that a syncer registers and that register themselves, too, at any port or by
+    name.
 
-    :param service: one that it selects.
-    :param slices: those of the Service.
-    :param workloads: those that run its pods.
-    :param others: the instances in its Eureka, by :func:`self_registered_by_address`.
-    :param pods: those of the cluster by addresses that they have for themselves.
+    :param service: a Service that the syncer selects.
+    :param slices: the Service's EndpointSlices.
+    :param workloads: the workloads that run the Service's pods.
+    :param others: the instances in the syncer's Eureka, by :func:`self_registered_by_address`.
+    :param pods: the cluster's pods by address, without those that share their node's.
     """
     found: dict[str, Instance] = {}
     beside = [one for those in others.values() for one in those if _is_called(one, syncer)]
@@ -107,10 +108,11 @@ def _vips(instance: Instance) -> list[str]:
 def host_name_findings(
     instances: Iterable[Instance], pods: Mapping[str, Pod], served: frozenset[str], domain: str
 ) -> Iterator[Finding]:
-    """Find host names that only the cluster can resolve.
+    """Yield findings about instances whose host name only the cluster can resolve.
 
-    :param pods: those of the cluster, by address.
-    :param served: the addresses that a syncer registers: who registers itself there has a finding already.
+    :param pods: the cluster's pods, by address.
+    :param served: the addresses that a syncer registers: a self-registered instance there has a finding
+        already.
     """
     for one in instances:
         if one.owner and one.owner.startswith("cluster/"):
@@ -142,7 +144,7 @@ def _is_address(host: str) -> bool:
 
 
 def secure_port_findings(instances: Iterable[Instance]) -> Iterator[Finding]:
-    """Find instances that offer https on the very port that they offer http on."""
+    """Yield findings about instances that offer https and http on the same port."""
     for one in instances:
         if one.secure_port.enabled and one.port.enabled and one.secure_port.number == one.port.number:
             yield Finding(
@@ -157,9 +159,9 @@ def secure_port_findings(instances: Iterable[Instance]) -> Iterator[Finding]:
 def vip_findings(
     instances: Iterable[Instance], syncers: Iterable[Syncer], cluster: Cluster
 ) -> Iterator[Finding]:
-    """Find VIP addresses that differ in nothing but their case.
+    """Yield findings about VIP addresses that differ only in upper and lower case.
 
-    :param syncers: those whose instances these may be.
+    :param syncers: the syncers that may have registered the instances.
     """
     spellings: dict[str, dict[str, list[Instance]]] = defaultdict(lambda: defaultdict(list))
     for one in instances:
@@ -210,10 +212,10 @@ def _vip_addresses_of(syncer: Syncer | None) -> list[str]:
 def preservation_findings(
     url: str, figures: FrontPage, instances: Iterable[Instance], now_seconds: float
 ) -> Iterator[Finding]:
-    """Find a server that gets too few heartbeats, or would with the next that is missing.
+    """Yield a finding about a server that gets too few renewals, or would if one more were missing.
 
-    Instances that are younger than :data:`SETTLED_SECONDS` are expected to renew before they had to, so that
-    every rollout would look like it: only what the others lack counts.
+    A server expects renewals of instances younger than :data:`SETTLED_SECONDS` too early, so that every
+    rollout would cause a finding: only missing renewals of older instances count.
 
     :param now_seconds: Unix time.
     """
@@ -232,9 +234,9 @@ def preservation_findings(
 
 
 def unreadable_findings(name: str, instances: Iterable[Instance]) -> Iterator[Finding]:
-    """Find instances that can be shown and no more.
+    """Yield a finding about instances that can be listed, but neither read nor drained.
 
-    :param name: of the connection.
+    :param name: the connection's name.
     """
     names = [f"{one.application} {one.instance_id} ({one.unreadable})" for one in instances if one.unreadable]
     if names:
@@ -250,7 +252,7 @@ def unreadable_findings(name: str, instances: Iterable[Instance]) -> Iterator[Fi
 
 
 def stuck_findings(instances: Iterable[Instance]) -> Iterator[Finding]:
-    """Find applications that are out of service by their own first registration."""
+    """Yield findings about applications whose own first registration was OUT_OF_SERVICE."""
     by_application: dict[str, list[str]] = defaultdict(list)
     for one in instances:
         if one.registered_out_of_service and kind_of(one).overrides:
@@ -267,13 +269,15 @@ def stuck_findings(instances: Iterable[Instance]) -> Iterator[Finding]:
 
 
 Disagreement = tuple[tuple[str, str], Mapping[str, Status | None]]
-"""Application and id, and the status that each server holds, by URL; None where one holds nothing."""
+"""Application and id of an instance, and its status at each server, by URL; None where a server does not
+hold it.
+"""
 
 
 def disagreement_findings(name: str, disagreements: Sequence[Disagreement]) -> Iterator[Finding]:
-    """Find servers of one Eureka that do not hold the same.
+    """Yield a finding about servers of one Eureka that hold different instances.
 
-    :param name: of the connection.
+    :param name: the connection's name.
     """
     if not disagreements:
         return

@@ -1,4 +1,4 @@
-"""Checks of a EurekaSyncer: what callers cannot use, and what its operator says of it. Pure."""
+"""Checks of a EurekaSyncer: its spec, its Services, and the conditions that its operator reports. Pure."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ _REPORTED_OTHERWISE = frozenset(
         *PROGRESS,
     }
 )
-"""Conditions that have findings of their own, or may be a person's wish."""
+"""Syncer conditions without a finding here: they have their own, or may be a person's wish."""
 
 _MOST_NAMED = 5
 
 
 def subject_of(syncer: Syncer) -> str:
-    """Return kind, namespace and name, for a person."""
+    """Return kind, namespace and name of a syncer, for a person."""
     return f"EurekaSyncer {syncer.namespace}/{syncer.name}"
 
 
 def patch_of(syncer: Syncer, **spec: Any) -> Patch:
-    """Make a patch of its ``spec``; None removes a field."""
+    """Return a patch of a syncer's ``spec``; None removes a field."""
     kind = PatchKind.MERGE
     return Patch("eurekasyncers.eurekube.io", syncer.namespace, syncer.name, kind, {"spec": spec})
 
 
 def lease_findings(syncer: Syncer) -> Iterator[Finding]:
-    """Find a syncer whose instances would lapse before another operator takes over."""
+    """Yield a finding if a syncer's instances would lapse before another operator takes over."""
     problem = syncer.lease_problem
     if problem is not None:
         needed = syncer.shortest_lease_seconds
@@ -63,9 +63,9 @@ def lease_findings(syncer: Syncer) -> Iterator[Finding]:
 def service_findings(
     syncer: Syncer, choice: ServiceChoice, instances: Iterable[Instance]
 ) -> Iterator[Finding]:
-    """Find a syncer of which nobody can tell which of several Services it means, or that has several.
-
-    :param instances: its instances in Eureka, which an operator of an earlier version may have registered.
+    """Yield a finding if a syncer selects several Services, or it is unclear which one is meant. :param
+    instances: the syncer's instances in Eureka, which an operator of an earlier version may have
+    registered.
     """
     if choice.problem is not None:
         problem, remedy = choice.problem.message, choice.problem.remedy
@@ -93,7 +93,7 @@ def service_findings(
 
 
 def _places(slices: Iterable[Object]) -> Iterator[tuple[str, int]]:
-    """The addresses and ports of the endpoints in these slices."""
+    """Yield the addresses and ports of the endpoints in EndpointSlices."""
     for one in slices:
         for endpoint in one.get("endpoints") or ():
             for port in one.get("ports") or ():
@@ -102,9 +102,9 @@ def _places(slices: Iterable[Object]) -> Iterator[tuple[str, int]]:
 
 
 def host_name_findings(syncer: Syncer, services: Iterable[Object], domain: str) -> Iterator[Finding]:
-    """Find a syncer that advertises a name which callers outside of the cluster cannot resolve.
+    """Yield findings if a syncer advertises a host name that callers outside of the cluster cannot resolve.
 
-    :param services: those that it selects.
+    :param services: the Services that the syncer selects.
     """
     if syncer.mode is not Mode.SERVICE or syncer.advertise is not Advertise.CLUSTER_DNS:
         return
@@ -124,7 +124,7 @@ def host_name_findings(syncer: Syncer, services: Iterable[Object], domain: str) 
 
 
 def _reachable(service: Object) -> Advertise | None:
-    """Choose how callers outside reach a Service; None where they cannot."""
+    """Return the kind of address by which callers outside reach a Service; None where they cannot."""
     spec: Object = service.get("spec") or {}
     balancer = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress")
     if balancer:
@@ -137,11 +137,11 @@ def _reachable(service: Object) -> Advertise | None:
 def secure_port_findings(
     syncer: Syncer, service: Object, slices: Sequence[Object], workloads: Sequence[Workload]
 ) -> Iterator[Finding]:
-    """Find a port for https that speaks http, by its name, its protocol or a probe.
+    """Yield a finding if a syncer's https port speaks http, as its name, its protocol or a probe shows.
 
-    :param service: one that it selects.
-    :param slices: those of the Service.
-    :param workloads: those that run its pods.
+    :param service: a Service that the syncer selects.
+    :param slices: the Service's EndpointSlices.
+    :param workloads: the workloads that run the Service's pods.
     """
     if syncer.secure_port is None:
         return
@@ -174,9 +174,8 @@ def _sign_of_http(port: Object) -> str:
 
 
 def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
-    """Find what the operator says of a syncer, and a syncer that no operator serves.
-
-    :param item: the custom resource.
+    """Yield findings from a syncer's conditions, or a finding that no operator serves the syncer. :param
+    item: the EurekaSyncer.
     """
     conditions = conditions_of(item)
     if ConditionType.READY not in conditions:

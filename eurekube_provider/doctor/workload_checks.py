@@ -1,4 +1,4 @@
-"""Checks of workloads: whether their pods begin and end so that no caller notices.
+"""Checks of workloads: do their pods start and end without failed calls?
 
 Pure, on the objects as the API's JSON has them.
 """
@@ -24,7 +24,7 @@ from eurekube_provider.core.syncer import GATE
 from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
 
 UNNOTICED_SECONDS = 60.0
-"""An operator says within seconds why a pod waits, or within a take-over."""
+"""Seconds within which an operator explains why a pod waits, even after a take-over."""
 
 _INJECTED = (
     "in the configuration of what injects the container (kubectl get"
@@ -40,15 +40,15 @@ INJECTED: Mapping[str, str] = {
         " have Linkerd inject a native sidecar, which ends after the others"
     ),
 }
-"""The place to change a container that is injected, by its name."""
+"""The place where an injected container is configured, by the container's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
     """A Deployment, StatefulSet or DaemonSet, or a pod whose owner is none of these.
 
-    :ivar item: the object; ``kind`` says which of them it is.
-    :ivar live_pod: one of its pods as it runs, which admission may have changed; None where there is none.
+    :ivar item: the object, of this ``kind``.
+    :ivar live_pod: one of its running pods, which admission may have changed; None without one.
     """
 
     kind: str
@@ -57,7 +57,7 @@ class Workload:
 
     @property
     def subject(self) -> str:
-        """Kind, namespace and name, for a person."""
+        """Kind, namespace and name of the workload, for a person."""
         return f"{self.kind} {qualified(self.item)}"
 
     @property
@@ -72,26 +72,26 @@ class Workload:
 
     @property
     def pod_spec(self) -> Object:
-        """The ``spec`` of its pods."""
+        """The ``spec`` of the workload's pods."""
         found: Object = self._pod.get("spec") or {}
         return found
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """The labels of its pods."""
+        """The labels of the workload's pods."""
         found: Mapping[str, str] = (self._pod.get("metadata") or {}).get("labels") or {}
         return found
 
     @property
     def match_labels(self) -> Mapping[str, str]:
-        """The labels that its selector wants of pods; none for a pod."""
+        """The labels that the workload's selector requires of pods; empty for a pod."""
         selector = (self.item.get("spec") or {}).get("selector") or {}
         found: Mapping[str, str] = selector.get("matchLabels") or {}
         return found
 
     @property
     def is_rolled_out(self) -> bool:
-        """Return whether, by its status, its controller has replaced all pods of earlier templates."""
+        """True if the controller's status says that all pods have the current template."""
         status, spec = self.item.get("status") or {}, self.item.get("spec") or {}
         generation = self.item["metadata"].get("generation")
         wanted = status.get("desiredNumberScheduled", spec.get("replicas"))
@@ -99,7 +99,9 @@ class Workload:
         return status.get("observedGeneration") == generation and (updated or 0) >= (wanted or 0)
 
     def patch(self, pod_spec: Mapping[str, Any], **spec: Any) -> Patch | None:
-        """Make a patch of its pods' spec, and of its own; None for a pod, which cannot be changed."""
+        """Return a patch of the spec of the pods, and of the workload; None for a pod, which cannot be
+        changed.
+        """
         if self.kind == "Pod":
             return None
         body = {**spec, **({"template": {"spec": pod_spec}} if pod_spec else {})}
@@ -115,9 +117,10 @@ def drain_findings(
     *,
     wants_gate: bool = False,
 ) -> Iterator[Finding]:
-    """Find pods that end before callers forget them, and rollouts faster than callers learn of new pods.
+    """Yield findings about pods that end before callers forget them, and about rollouts faster than callers
+    learn of new pods.
 
-    :param hook: how a preStop waits that is not there yet.
+    :param hook: the kind of preStop to propose where one is missing.
     :param shutdown_seconds: the time that the process itself needs after SIGTERM.
     :param wants_gate: True if the readiness gate fixes a short ``minReadySeconds``.
     """
@@ -138,7 +141,9 @@ def drain_findings(
 
 
 def _of_live_pod(workload: Workload, pod: str, lacking: Shortfall) -> Iterator[Finding]:
-    """Find what a running pod lacks and its template does not: admission changes pods, as injection does."""
+    """Yield a finding about a lack of a running pod that its template does not have, since admission
+    changes pods.
+    """
     template = workload.pod_spec
     names = {one.get("name") for key in ("containers", "initContainers") for one in template.get(key) or ()}
     if lacking.container not in names:
@@ -180,7 +185,7 @@ def _min_ready(workload: Workload, needed: int, *, wants_gate: bool) -> Iterator
 
 
 def gate_findings(workload: Workload, now_seconds: float) -> Iterator[Finding]:
-    """Find a pod that waits for its readiness gate, and of which no operator has said why.
+    """Yield a finding if a pod waits for its readiness gate and no operator has said why.
 
     :param now_seconds: Unix time.
     """
@@ -199,7 +204,7 @@ def gate_findings(workload: Workload, now_seconds: float) -> Iterator[Finding]:
 
 
 def readiness_findings(workload: Workload) -> Iterator[Finding]:
-    """Find containers of which Kubernetes does not know when they answer."""
+    """Yield findings about containers without a readiness probe."""
     for container in servers(workload.pod_spec):
         if container.get("readinessProbe"):
             continue
@@ -222,7 +227,9 @@ def _ports(container: Object, number: int | None) -> list[Object]:
 
 
 def environment_patch(workload: Workload, variable: str, value: str, port: int | None = None) -> Patch | None:
-    """Make a patch that sets a variable in the container at ``port``, else in the first that serves."""
+    """Return a patch that sets an environment variable in the container at ``port``, else in the first
+    that serves.
+    """
     containers = servers(workload.pod_spec)
     if not containers:
         return None
@@ -232,7 +239,7 @@ def environment_patch(workload: Workload, variable: str, value: str, port: int |
 
 
 def speaks_http(workload: Workload, port: int) -> bool:
-    """Return whether a probe asks that port in plain http."""
+    """Return whether a probe sends plain http requests to a port."""
     for container in workload.pod_spec.get("containers") or ():
         names = {port, *(one.get("name") for one in _ports(container, port))}
         for probe in ("readinessProbe", "livenessProbe", "startupProbe"):

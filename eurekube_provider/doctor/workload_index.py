@@ -1,4 +1,4 @@
-"""An index of workloads by labels: a lookup costs what it finds, however many there are. Pure."""
+"""An index of workloads by labels: a lookup takes as long as its result is large. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from eurekube_provider.core.objects import Object
 from eurekube_provider.doctor.workload_checks import Workload
 
 _Label = tuple[str, str, str]
-"""Namespace, key and value."""
+"""Namespace, key and value of a label."""
 
 
 class WorkloadIndex:
-    """Finds workloads by the pods that they run, and by the Services that select these pods."""
+    """An index that finds workloads by the pods that they run, and by the Services that select these pods."""
 
     def __init__(self, workloads: Sequence[Workload]) -> None:
         self._by_label: dict[_Label, list[Workload]] = defaultdict(list)
@@ -27,7 +27,9 @@ class WorkloadIndex:
                 self._by_selector[min(wanted, key=uses.__getitem__)].append((position, one))
 
     def of_service(self, service: Object) -> list[Workload]:
-        """Find workloads whose pods the Service selects; none for a Service with hand-written endpoints."""
+        """Return the workloads whose pods a Service selects; none for a Service with hand-written
+        endpoints.
+        """
         selector = (service.get("spec") or {}).get("selector") or {}
         wanted = _labels(service["metadata"]["namespace"], selector)
         if not wanted:
@@ -36,7 +38,7 @@ class WorkloadIndex:
         return [one for one in fewest if selector.items() <= one.labels.items()]
 
     def of_pod(self, pod: Object) -> Workload | None:
-        """Find the first workload whose selector matches a pod's labels."""
+        """Return the first workload whose selector matches a pod's labels; None without one."""
         labels = pod["metadata"].get("labels") or {}
         found = (
             each

@@ -1,4 +1,5 @@
-"""Eureka: how to reach it, one operation on all its servers, and the registry that reads and renews.
+"""Access to Eureka: connections, operations on all servers of one Eureka, and the registry that reads and
+renews.
 
 Facts about the protocol are proven against real servers in tests/contract.
 """

@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class AvoidedPeers:
-    """Remembers the servers of one Eureka that are asked last; any number of threads may share it."""
+    """The servers of one Eureka that are asked last; any number of threads may share the object."""
 
     def __init__(self, peers: Collection[Peer]) -> None:
         self._are_several = len(peers) > 1
@@ -49,9 +49,10 @@ class AvoidedPeers:
             )
 
     def silent_since(self, url: str) -> float:
-        """Return since when a server has been silent; now where it has not.
+        """Return the time since which a server has been silent; now for one that is not.
 
-        It was asked again and again in that time: what nobody asks for long may have answered in between.
+        Only failed requests that follow each other soon count as one silence: between two distant ones the
+        server may have answered others.
         """
         now = time.monotonic()
         with self._lock:
@@ -59,9 +60,11 @@ class AvoidedPeers:
         return first if now - last <= windows.ONE_SILENCE else now
 
     def late(self) -> dict[str, float]:
-        """Return, by server that was silent for a while, until when its callers may not have come back.
+        """Return, by server that was silent for a while, the time until which its callers may not have come
+        back.
 
-        While a server hangs, Spring's client doubles its interval: it comes back as late as it was away.
+        While a server hangs, Spring's client doubles its interval: it comes back later by as long as the
+        server was silent.
         """
         with self._lock:
             now = time.monotonic()
@@ -70,7 +73,7 @@ class AvoidedPeers:
             return dict(self._late_until)
 
     def answered(self, peer: Peer) -> None:
-        """Avoid a server no more."""
+        """Stop avoiding a server, since it answers."""
         with self._lock:
             was_avoided = self._until.pop(peer.url, None) is not None
             silence = self._silent.pop(peer.url, None)

@@ -1,11 +1,13 @@
 """Many changes at once, in batches to every server, by the rules of :mod:`.writer`.
 
-Nothing in a batch is forwarded, and a register item answers 200 even when it was dropped. So every server is
-written to, and asked afterwards; what is missing there is repaired by a plain request, whose answer tells.
-One that did not answer in time lately is written to as well, though not waited for: nobody else tells it.
-A change that it gets when nobody waits any more may be undone by then: it gets only those that still hold.
+A server forwards nothing of a batch, and answers 200 for a register item even when it dropped it. So each
+batch goes to every server, which is then asked for the result; a missing instance is registered by a plain
+request, whose answer gives the reason. A server that did not answer in time lately gets the batch as well,
+but is not waited for: no other server would tell it. By the time it takes the batch, a change may have been
+undone: it gets only the changes that still hold.
 
-A server takes the items of a batch in their order, so that the read after a write costs no request.
+A server handles the items of a batch in their order, so that a read after a write costs no request of its
+own.
 """
 
 from __future__ import annotations
@@ -40,10 +42,10 @@ _CANCEL_ATTEMPTS = 3
 
 
 def read_many(peers: Peers, peer: Peer, instances: Sequence[Instance]) -> dict[Key, Instance | None]:
-    """Read many instances from one server as it holds them now, past its caches, and renew them.
+    """Read many instances from one server as it holds them now, past its caches, which also renews them.
 
-    Only for what is ours to renew: whatever else is read so lives for as long as it is looked at. Everybody
-    else reads with :mod:`~eurekube_provider.eureka.uncached_reads`.
+    Only for instances that this process renews: any other would live on for as long as it is read. All other
+    code reads with :mod:`~eurekube_provider.eureka.uncached_reads`.
     """
     held: dict[Key, Instance | None] = {}
     for chunk in batch.chunks(instances):
@@ -66,20 +68,21 @@ def renew_and_read(peers: Peers, instances: Sequence[Instance]) -> UncachedReads
 
 
 def copy_to(peer: Peer, instances: Sequence[Instance]) -> None:
-    """Have one server hold the instances as another one holds them, overridden statuses included."""
+    """Register instances at one server as another server holds them, overridden statuses included."""
     for chunk in batch.chunks(instances):
         peer.batch([batch.register(instance) for instance in chunk])
 
 
 def change_many(peers: Peers, notes: Notes, orders: Sequence[Order]) -> Failures:
-    """Register, update or remove on every server, and read what became of it.
+    """Register, update or remove instances on every server, and read the result.
 
-    What may stand there is read first, with several servers also what was never seen: what another client
-    registered at one of them a moment ago, or behind a split, gives way to nothing on those that it has not
-    reached. What was never seen, or was written a moment ago, is registered so that it gives way to what may
-    stand there after all, and what does stand there is read then.
+    Instances that may exist already are read first. With several servers the ones that were never seen are
+    read, too: another client may have registered one at a single server a moment ago, or behind a network
+    split, where the other servers do not know it. An instance that was never seen, or was written a moment
+    ago, is registered with a timestamp that gives way to a version that exists after all, and that version is
+    then read.
 
-    :param orders: no key is there twice.
+    :param orders: no two of them have the same key.
     :returns: the failed changes, and why.
     :raises LeadershipLost: ``peers`` may not write any more.
     :raises RegistryError: no server answered.
@@ -122,7 +125,9 @@ def change_many(peers: Peers, notes: Notes, orders: Sequence[Order]) -> Failures
 
 
 def _giving_way(notes: Notes, orders: Sequence[Order]) -> dict[Key, Instance]:
-    """Return what is to be sent over what is known to stand there, newer than that by a millisecond."""
+    """Return the updates of instances that are known well enough, each newer than the known one by a
+    millisecond.
+    """
     sent: dict[Key, Instance] = {}
     for order in orders:
         have = notes.known_under(order)
@@ -134,7 +139,7 @@ def _giving_way(notes: Notes, orders: Sequence[Order]) -> dict[Key, Instance]:
 
 
 def _conflicts(notes: Notes, orders: Sequence[Order], held: Held) -> Failures:
-    """Return an error for each order of which somebody else holds the instance."""
+    """Return an error for each order whose instance belongs to another owner."""
     found: Failures = {}
     for order in orders:
         try:
@@ -145,7 +150,7 @@ def _conflicts(notes: Notes, orders: Sequence[Order], held: Held) -> Failures:
 
 
 def _replicas(notes: Notes, orders: Sequence[Order], held: Held) -> list[Instance]:
-    """Return what every server shall hold."""
+    """Return the instances as every server must hold them."""
     replicas = []
     for order in orders:
         have = held[order.key]
@@ -164,9 +169,10 @@ def _register(
     replicas: Sequence[Instance],
     reads: UncachedReads,
 ) -> Failures:
-    """Register what gives way, and ``replicas`` where ``reads`` does not show them.
+    """Register the instances that give way to newer ones, and ``replicas`` where ``reads`` does not show
+    them.
 
-    :param orders: of what gives way.
+    :param orders: the orders of the instances that give way.
     """
     sent = [*yielding.values(), *replicas]
     is_noted = threading.Event()
@@ -199,12 +205,14 @@ def _send(
     *,
     shows_newer: bool,
 ) -> tuple[Failures, dict[Key, Instance]]:
-    """Register on every server what was not seen to stand on all of them.
+    """Register on every server the instances that were not seen on all of them.
 
-    What is registered again as it stands begins a new Eureka lease, and travels to every client as a change.
-    Where a server is silent everything is sent: the others may still tell each other of a removal.
+    A repeated registration of an unchanged instance would begin a new Eureka lease and travel to every client
+    as a change. Where a server is silent everything is sent: the others may still tell each other of a
+    removal.
 
-    :param is_noted: set when it was noted: a server that others left behind gets what stands then.
+    :param is_noted: set once the registrations are noted: a server that answers later gets only instances
+        that are still to stand.
     :returns: the refused changes, and the instances that servers hold instead.
     """
 
@@ -244,11 +252,11 @@ def _register_on(
     *,
     shows_newer: bool,
 ) -> tuple[dict[Key, RegistryError], dict[Key, Instance]]:
-    """Register on one server; what a batch dropped is sent once more by itself, to hear why.
+    """Register on one server; repeat by a plain request what a batch dropped, to get the reason.
 
-    :param is_due: asked before each batch whether something is still to stand there.
-    :param shows_newer: have the server say where it holds something newer.
-    :returns: the refused changes, and the instances that it holds instead.
+    :param is_due: asked before each batch whether an instance is still to be registered.
+    :param shows_newer: True to have the server say where it holds a newer instance.
+    :returns: the refused changes, and the instances that the server holds instead.
     """
     refused: dict[Key, RegistryError] = {}
     newer: dict[Key, Instance] = {}
@@ -281,7 +289,7 @@ def _register_on(
 
 
 def _cancel(peers: Peers, notes: Notes, leaving: Sequence[Instance]) -> Failures:
-    """Remove from every server, and read whether it is gone."""
+    """Remove instances from every server, and read whether they are gone; return the failures."""
     stays = held_back_by_application(peers, notes.table, leaving)
     for instance in leaving:
         notes.leaving(instance)
@@ -291,7 +299,11 @@ def _cancel(peers: Peers, notes: Notes, leaving: Sequence[Instance]) -> Failures
         return not is_noted.is_set() or not notes.table.holds(one.key)
 
     def at(peer: Peer, items: Sequence[Instance]) -> list[Instance]:
-        """Return what is to leave a server: one that gave no answer a moment ago is asked all the same."""
+        """Return the instances to remove from a server, without those that it must keep since it holds no
+        successor of them.
+
+        A server that only gave no answer when it was asked for successors gets the removal.
+        """
         said = {name: held.get(peer.url) for name, held in stays.items()}
         return [one for one in items if isinstance(said.get(one.application), RegistryUnreachable | None)]
 
@@ -335,9 +347,9 @@ def _cancel_on(
     instances: Sequence[Instance],
     is_due: Callable[[Instance], bool],
 ) -> set[Key]:
-    """Remove from one server, and read; what it holds all the same, and nobody else has registered since.
+    """Remove instances from one server; return those that it still holds and that nobody registered again.
 
-    :param is_due: asked before each batch whether something is still to be removed.
+    :param is_due: asked before each batch whether an instance is still to be removed.
     """
     held: set[Key] = set()
     for chunk in _chunks(instances, is_due):
@@ -352,7 +364,7 @@ def _cancel_on(
 
 
 def _is_level(held: Instance | None, replica: Instance) -> bool:
-    """Return whether a server that holds ``held`` has nothing to learn from ``replica``."""
+    """Return whether a server that holds ``held`` need not be sent ``replica``."""
     return (
         held is not None
         and held.last_dirty_timestamp_ms == replica.last_dirty_timestamp_ms
@@ -363,7 +375,9 @@ def _is_level(held: Instance | None, replica: Instance) -> bool:
 
 
 def _chunks(instances: Sequence[Instance], is_due: Callable[[Instance], bool]) -> Iterator[list[Instance]]:
-    """Half a batch at a time, since each item is read as well, without what is due no more at its turn."""
+    """Yield half batches, since each item is also read, without instances that are no longer due when
+    their turn comes.
+    """
     for some in batch.chunks(instances, batch.MOST_ITEMS // 2):
         if chunk := [one for one in some if is_due(one)]:
             yield chunk

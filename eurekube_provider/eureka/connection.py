@@ -1,4 +1,4 @@
-"""How to reach one Eureka cluster: URLs and credentials, kept apart from each other.
+"""The connection to one Eureka cluster: URLs and credentials, kept apart from each other.
 
 A connection never shows its credentials: not in ``repr``, not in an error, not in a URL that it gives out.
 """
@@ -19,23 +19,23 @@ from eurekube_provider.core.registry_kinds import EUREKA, Capabilities, kind_of_
 from eurekube_provider.eureka import windows
 
 MAX_ANSWER_MIB, MOST_MIB = windows.LARGEST_ANSWER // 2**20, 4096
-"""The default of ``max_answer_mib``, and the largest one."""
+"""The default of ``max_answer_mib``, and the largest value that it may have."""
 
 Known = Callable[[str], str | None]
-"""Looks up what is said under a name such as ``ca-file``; None where nothing is."""
+"""A function that returns the setting of a name such as ``ca-file``; None where it is not set."""
 
 
 class BatchMode(StrEnum):
-    """How many changes at once are sent."""
+    """The ways to send many changes."""
 
     AUTO = "auto"
-    """Batches for many, where each server that the servers forward to is one that we know."""
+    """Batches for many changes, if the connection names every server to which the servers forward."""
 
     REST = "rest"
-    """One request each, always."""
+    """Always one request for each change."""
 
     BATCH = "batch"
-    """Batches, whatever the servers say of themselves."""
+    """Batches, whichever servers the servers forward to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,16 @@ class Connection:
     :param service_urls: base URLs such as ``http://eureka-1:8761/eureka``, without credentials.
     :param user: for HTTP basic authentication; None for none.
     :param token: a bearer token, instead of user and password.
-    :param secret_file: where the password or the token was read from: read again once it is refused.
+    :param secret_file: the file from which the password or the token was read; it is read again once the
+        secret is refused.
     :param ca_file: PEM file with the authorities to trust for https; None for the usual ones.
     :param client_certificate: PEM file with the certificate to show (mTLS), and ``client_key`` with its key;
-        the key may lie in the certificate's file.
+        the key may be in the certificate's file.
     :param proxy: URL of a proxy; None for HTTP_PROXY, HTTPS_PROXY and NO_PROXY of the environment.
     :param mode: how many changes at once are sent.
     :param read_timeout_seconds: how long a server may be silent, and how long its whole answer may take; a
-        large one more, in proportion to what has come (:mod:`~eurekube_provider.runtime.bounded_http`).
+        large answer gets more time, in proportion to what has arrived
+        (:mod:`~eurekube_provider.runtime.bounded_http`).
     :param max_answer_mib: the largest answer that is read, in MiB, also once it is decompressed.
     """
 
@@ -74,7 +76,7 @@ class Connection:
 
     @property
     def max_answer_bytes(self) -> int:
-        """The largest answer that is read."""
+        """The size, in bytes, of the largest answer that is read."""
         return self.max_answer_mib * 2**20
 
     @classmethod
@@ -96,14 +98,12 @@ class Connection:
         """Build a connection from what people write, e.g. Spring's ``defaultZone``.
 
         :param service_urls: a list, or one string with commas. ``http://user:password@host/eureka`` is
-            accepted and split; credentials given on their own win. ``zone-a=http://...`` says where a server
-            stands.
+            accepted and split; credentials given separately win. ``zone-a=http://...`` gives a server's zone.
         :param zone: servers of this zone are asked first.
         :param mode: the value of a :class:`BatchMode`; None for ``auto``.
         :param max_answer_mib: None for 128.
-        :raises ConfigurationError: no URL, a URL that is none, two different credentials, a token beside
-            them, no such file, a zone that no server stands in, a proxy that is none, no such mode, a size
-            that is none.
+        :raises ConfigurationError: no URL is given; an invalid URL, proxy, mode or size; two different
+            credentials; a token together with a user; a file that does not exist; a zone without a server.
         """
         texts = service_urls.split(",") if isinstance(service_urls, str) else list(service_urls)
         urls: dict[str, str] = {}
@@ -163,10 +163,11 @@ class Connection:
 
     @classmethod
     def configured(cls, known: Known) -> Connection:
-        """Build a connection from what is said under each of :data:`NAMES`.
+        """Build a connection from the settings under :data:`NAMES`.
 
         The operator's flags and file, a stack's configuration and the environment all use these names.
 
+        :param known: returns the setting of a name.
         :raises ConfigurationError: see :meth:`parse`.
         """
         others = {name.replace("-", "_"): known(name) for name in NAMES if name != "url"}
@@ -186,13 +187,13 @@ NAMES = (
     "mode",
     "max-answer-mib",
 )
-"""Looks up a setting for :meth:`Connection.configured`."""
+"""The names of a connection's settings, for :meth:`Connection.configured`."""
 
 
 def from_environment(
     name: str, environment: Mapping[str, str] = os.environ, prefix: str = "EUREKA_"
 ) -> str | None:
-    """Return the setting of the environment under one of :data:`NAMES`: ``EUREKA_CA_FILE`` ...
+    """Return the environment's setting for one of :data:`NAMES`, such as ``EUREKA_CA_FILE``.
 
     :raises ConfigurationError: the file with the password or token cannot be read.
     """
@@ -203,18 +204,18 @@ def from_environment(
 
 
 SECRETS = ("password", "token")
-"""The names that a file may hold: ``EUREKA_PASSWORD_FILE`` wins over ``EUREKA_PASSWORD``."""
+"""The settings that may be read from a file: ``EUREKA_PASSWORD_FILE`` wins over ``EUREKA_PASSWORD``."""
 
 
 def read_secret(path: str, where: str) -> str:
-    """The secret in a file, without its line end and without spaces around it.
+    """Return the secret in a file, without its line end and without spaces around it.
 
-    A second line cannot be left out, since nobody knows what was meant; and a client library that is given
+    A file with a second line is refused: nobody knows which line is meant, and a client library that gets
     both shows them to everybody in its error.
 
     :param where: the setting that names the file, for the error.
-    :raises ConfigurationError: it cannot be read, is empty, or is more than one line; the message repeats
-        nothing of it.
+    :raises ConfigurationError: the file cannot be read, is empty, or has more than one line; the message
+        repeats nothing of it.
     """
     try:
         secret = Path(path).read_text(encoding="utf-8").strip()
@@ -236,7 +237,8 @@ def split_credentials(url: str) -> tuple[str, str | None, str | None]:
     """Take the credentials out of a service URL and normalise it.
 
     :returns: the URL without credentials and without a trailing slash, the user, the password.
-    :raises ConfigurationError: it is no http or https URL; the message does not repeat its credentials.
+    :raises ConfigurationError: the URL is not an http or https URL; the message does not repeat its
+        credentials.
     """
     try:
         parts = urlsplit(url)
@@ -266,9 +268,7 @@ def _split_zone(text: str) -> tuple[str, str]:
 
 
 def _is_proxy(url: str) -> bool:
-    """Return whether a text is the URL of a proxy that can be asked; one without a scheme is taken for
-    http.
-    """
+    """Return whether a text is the URL of a usable proxy; ``http`` is assumed for a text without a scheme."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -286,9 +286,9 @@ def _mebibytes(given: int | str) -> int:
 
 
 def _file(what: str, path: str | Path | None) -> Path | None:
-    """A file that must be there if it is named.
+    """Return the path of a named file, which must exist; None where no file is named.
 
-    :raises FileUnreadable: it is not.
+    :raises FileUnreadable: the file does not exist.
     """
     if not path:
         return None
@@ -298,9 +298,11 @@ def _file(what: str, path: str | Path | None) -> Path | None:
 
 
 def _unusable(*urls: str) -> ConfigurationError:
-    """The error for a URL; it repeats the URL unless any of ``urls`` may carry a part of a password.
+    """Return the error for an unusable URL; it repeats the URL unless any of ``urls`` may contain a part of a
+    password.
 
-    A sign that was not percent-encoded ends the password early, so that none of the URL's parts is safe.
+    A special character that is not percent-encoded ends the password early, so that none of the URL's parts
+    is safe.
     """
     kind = next((one for one in map(kind_of_url, urls) if one is not EUREKA), None)
     if kind is not None:

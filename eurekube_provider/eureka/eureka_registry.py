@@ -1,4 +1,6 @@
-"""One Eureka cluster behind the door that every registry has: its parts are built here, and used by it."""
+"""One Eureka cluster behind the interface that every registry has; this module builds its parts and
+connects them.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +36,16 @@ from eurekube_provider.eureka.writer import Writer
 _log = logging.getLogger(__name__)
 
 APPLY_THREADS = 8
-"""How many changes of one kind are under way at once."""
+"""The number of changes of one kind that are made at the same time."""
 
 
 class EurekaRegistry:
     """One Eureka cluster as this operator sees it; a :class:`~eurekube_provider.core.registry.Registry`.
 
-    :param check_cluster: True if the first read looks for another cluster of our name; one that is found ends
-        all work, see :class:`~eurekube_provider.core.registry.Refused`.
-    :param follows_another: True if another replica may have led a moment ago when this one comes to lead.
+    :param check_cluster: True if the first read looks for another cluster with this cluster's name; if it
+        finds one, all work ends, see :class:`~eurekube_provider.core.registry.Refused`.
+    :param follows_another: returns True if another replica may have led a moment before this one begins to
+        lead.
     :param renewal_interval_seconds: the longest time between two renewals of one instance.
     """
 
@@ -99,7 +102,7 @@ class EurekaRegistry:
         check_cluster: bool = False,
         follows_another: Callable[[], bool] = lambda: True,
     ) -> EurekaRegistry:
-        """The Eureka of a connection.
+        """Return the registry of a connection's Eureka.
 
         :param may_write: asked before each change.
         :param waits_for_all: see :class:`~eurekube_provider.eureka.peers.Peers`.
@@ -114,7 +117,7 @@ class EurekaRegistry:
         )
 
     def start(self, listener: RegistryListener | None = None) -> None:
-        """Begin to read, and to renew with :meth:`take_over`."""
+        """Begin to read; renewals begin with :meth:`take_over`."""
         self.table.listener = listener or self.table.listener
         self.renewals.stand_by()
         self.renewals.start(self.repair)
@@ -122,7 +125,7 @@ class EurekaRegistry:
         self.reader.start()
 
     def stop(self) -> None:
-        """Read, renew and change nothing more; nothing is removed."""
+        """End all reads, renewals and changes; no instance is removed."""
         self.reader.stop()
         self.repair.stop()
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -130,17 +133,18 @@ class EurekaRegistry:
         self.peers.close()
 
     def liveness(self) -> list[Liveness]:
-        """The threads that read, renew and repair."""
+        """Return the liveness of the threads that read, renew and repair."""
         return [*self.reader.liveness(), *self.renewals.liveness(), *self.repair.liveness()]
 
     def condition(self) -> Condition:
-        """Return whether the registry was read, and answers."""
+        """Return whether the registry was read, and whether it answers."""
         return self.reachability.condition()
 
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
-        """Return what is known to be there: of an owner, of an application, of both, or all.
+        """Return the known instances: of an owner, of an application, of both, or all.
 
-        Of an owner, or of an application, without what another cluster of our name registered.
+        With an owner or an application, instances that another cluster of this cluster's name registered are
+        left out.
         """
         there = self.table.known(owner, application)
         if not (owner or application):
@@ -148,11 +152,11 @@ class EurekaRegistry:
         return [one for one in there if not self._ownership.is_of_another_cluster(one)]
 
     def get(self, key: Key) -> Instance | None:
-        """One instance, as far as known."""
+        """Return one instance as far as it is known; None for an unknown one."""
         return self.table.get(key)
 
     def owners(self, *, called: str = "") -> set[str]:
-        """Return who has instances, or has some that callers find by this name."""
+        """Return the owners of instances, or only of those that callers find by this name."""
         return set(self.table.owners_called(called)) if called else self.table.owners()
 
     def clusters(self) -> set[str]:
@@ -164,11 +168,11 @@ class EurekaRegistry:
         return self.table.up(owner=owner, cluster=cluster)
 
     def apply(self, plan: Plan, owner: str) -> Outcome:
-        """Carry out a plan on behalf of ``owner``, alone or with others' that wait as well."""
+        """Carry out a plan on behalf of ``owner``, alone or together with other owners' waiting plans."""
         return self._coalescer.apply(plan, owner, leases=max(self._expected, len(self.renewals)))
 
     def read_everywhere(self, keys: Iterable[Key]) -> Reading:
-        """Read what each server that answers holds at this moment.
+        """Read instances from each server that answers, past all caches.
 
         :raises RegistryError: no server answers.
         """
@@ -183,37 +187,37 @@ class EurekaRegistry:
         return Reading(answers, {url: self.peers.silent_since(url) for url in hang}, self.peers.late())
 
     def keep(self, instance: Instance) -> None:
-        """Renew what stands there already."""
+        """Renew a registered instance from now on."""
         if instance.key not in self.renewals and not self._ownership.is_of_another_cluster(instance):
             self.renewals.add(instance, just_registered=False)
 
     def let_lapse(self, instance: Instance) -> None:
-        """Renew what stands there no more, and leave it to Eureka to forget it."""
+        """Stop renewing an instance, so that Eureka forgets it."""
         if instance.key in self.renewals:
             self.renewals.remove(instance.key)
 
     def forgotten(self, owner: str) -> list[Instance]:
-        """Return what an owner had, and Eureka lost when it began again."""
+        """Return the instances of an owner that Eureka lost when its servers restarted."""
         return self.table.lost(owner)
 
     def give_up(self, owner: str, wanted: Collection[Key] = ()) -> None:
-        """Let what Eureka forgot of an owner be."""
+        """Stop tracking an owner's instances that Eureka forgot."""
         self.table.give_up(owner, wanted)
 
     def follow(self, was_read: Callable[[], None]) -> None:
-        """Have ``was_read`` called after each reading. Before :meth:`start`."""
+        """Have ``was_read`` called after each reading. Call this before :meth:`start`."""
         self._followers.append(was_read)
         self.reader.follow()
 
     def find_unlisted(self, keys: Iterable[Key]) -> UnlistedInstances:
-        """Find out what became of instances that are listed no more.
+        """Ask the servers about instances that no list shows any more.
 
         :raises RegistryError: no server answers.
         """
         return self.repair.find_unlisted(keys)
 
     def figures(self, *, in_full: bool = False) -> Figures:
-        """Return what metrics tell; in full, also what the servers' front pages show."""
+        """Return the figures for metrics; in full, also those of the servers' front pages."""
         held, counts, started = len(self.renewals), self.renewals.counts, self.restarts.started_by_url
         # The list is up to half a minute old, and lacks what was registered since.
         share = replace(self._share, held=held, registered=max(self._share.registered, held))
@@ -239,25 +243,29 @@ class EurekaRegistry:
         )
 
     def take_over(self, expected: int) -> None:
-        """Begin to renew, from the list that every client gets, of one server; see :mod:`.reader`.
+        """Begin to renew the instances in one server's list, which is the list that every client gets; see
+        :mod:`.reader`.
 
-        What only other servers hold is looked for soon after.
+        Instances that only other servers hold are looked for soon after.
         """
         self._expected = expected
         self.renewals.resume()
         self.reader.take_over(follows_another=self._follows_another())
 
     def stand_by(self) -> None:
-        """End renewals, those in flight included: another replica renews. Reading goes on."""
+        """Stop all renewals, since another replica renews, and wait for one that is under way. Reading
+        goes on.
+        """
         self.renewals.stand_by()
         self.table.stand_by()
         self.reader.stand_by()
         self.stacks.stand_by()
 
     def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
-        """Read what another replica may have registered so shortly before that no list shows it yet.
+        """Read instances that another replica may have registered so recently that no list shows them yet.
 
-        The owner of an instance that was unknown is notified: it may be in the way of the caller.
+        If an unknown instance is found, its owner is notified: the instance may be in the way of the
+        caller's.
         """
         if not known_too and not self.reachability.lags:
             return
@@ -275,7 +283,8 @@ class EurekaRegistry:
                 self.table.tell([found.owner] if is_news else ())
 
     def _read(self, registered: int) -> None:
-        """Tell the followers of a reading, and say so once when our part in the registry is a danger.
+        """Notify the followers of a reading, and log once when this operator's share of the registry becomes
+        a danger.
 
         :param registered: how many instances were listed.
         """

@@ -1,4 +1,4 @@
-"""One question to several servers at once, and for how long each of them is waited for."""
+"""One question to several servers at once, and how long each server is waited for."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ T = TypeVar("T")
 
 
 def patience(answered_after: Collection[float], grace_seconds: float) -> float | None:
-    """How long after the question was put the rest is waited for; None as long as nobody has answered.
+    """Return the seconds, from the question on, for which the other servers are waited for; None as long as
+    none has answered.
 
-    :param answered_after: how many seconds each of those took that answered.
+    :param answered_after: the seconds that each server took that has answered.
     """
     if not answered_after:
         return None
@@ -29,7 +30,7 @@ class FanOut(Generic[T]):
     """A question that is put to each server on a thread of that server's own.
 
     :ivar answers: by URL; complete only after :meth:`wait`.
-    :ivar failures: the servers that gave none, by URL.
+    :ivar failures: by URL of each server that gave no answer.
     """
 
     def __init__(self, ask: Callable[[Peer], T]) -> None:
@@ -43,9 +44,9 @@ class FanOut(Generic[T]):
         self._is_over = False
 
     def put(self, peer: Peer) -> RegistryError | bool:
-        """Ask one server; on a thread that may wait for it.
+        """Ask one server; on a thread that may wait for the answer.
 
-        :returns: True if it answered in time; or why it did not answer.
+        :returns: True if the server answered in time, False if it did not, or the error.
         """
         with self._ended:
             if self._is_over:
@@ -72,7 +73,7 @@ class FanOut(Generic[T]):
         return in_time
 
     def not_put(self, peer: Peer) -> None:
-        """The server is not asked any more."""
+        """Note that a server is not asked any more."""
         with self._ended:
             self.failures[peer.url] = RegistryUnreachable(f"{peer.url} is not asked any more", url=peer.url)
 
@@ -84,13 +85,13 @@ class FanOut(Generic[T]):
         for_all: bool,
         grace_seconds: float | None = None,
     ) -> list[Peer]:
-        """Wait for the answers; what comes later is in none of the tables.
+        """Wait for the answers; later ones are left out of the tables.
 
-        :param peers: they are waited for, for as long as :func:`patience` says.
-        :param avoided: so are these, with less of it.
-        :param for_all: wait for all, however long it takes.
+        :param peers: servers to wait for, for as long as :func:`patience` says.
+        :param avoided: servers to wait for with less patience.
+        :param for_all: True to wait for all, however long it takes.
         :param grace_seconds: in place of :data:`.windows.GRACE`.
-        :returns: those of ``peers`` that others left behind.
+        :returns: those of ``peers`` that have not answered.
         """
         with self._ended:
             grace = windows.GRACE if grace_seconds is None else grace_seconds

@@ -1,4 +1,4 @@
-"""Notes of each write: in the table, and by a registry also for who renews and who reads lists."""
+"""Notes of each write: in the table, and in a registry also for the parts that renew and read lists."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eurekube_provider.eureka.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A change, and on whose behalf it is made."""
+    """A change, and the owner on whose behalf it is made."""
 
     change: Change
     owner: str
@@ -27,7 +27,9 @@ class Order:
         return self.change.instance.key
 
     def may_have(self, have: Instance) -> bool:
-        """Return whether the owner has it, or still the one from whom the plan takes it over."""
+        """Return whether the instance belongs to the order's owner, or still to the owner from whom the
+        plan takes it over.
+        """
         change, actual = self.change, self.change.actual
         if have.owner == self.owner:
             return True
@@ -37,41 +39,48 @@ class Order:
 
 
 class Notes:
-    """The notes of a stack's run or of a command: they renew nothing, and no list tells them what is new.
+    """The notes of a stack's run or of a command, which renews nothing and reads no lists; a registry adds
+    both.
 
-    A registry, which renews and reads lists, adds that.
-
-    :param sent: called where a server, by its URL, answered to so many registrations or removals more.
+    :param sent: called with a server's URL and the number of registrations or removals that it has just
+        answered.
     """
 
     def __init__(self, table: Table, sent: Callable[[str, int], None] = lambda _, __: None) -> None:
         self.table, self.sent = table, sent
 
     def registered(self, instance: Instance) -> None:
-        """``instance`` stands in Eureka as it is here."""
+        """Note that Eureka holds ``instance`` as given."""
         self.table.registered(instance)
 
     def leaving(self, instance: Instance) -> None:
-        """``instance`` is about to be removed: no renewal may be under way or start when this returns."""
+        """Note that ``instance`` is about to be removed: when this returns, no renewal is under way or may
+        start.
+        """
 
     def found(self, instance: Instance) -> None:
-        """An uncached read found ``instance`` under another owner: it is not ours any more."""
+        """Note that an uncached read found ``instance`` under another owner."""
         self.table.found(instance)
 
     def gone(self, instance: Instance, *, is_read_back: bool = False) -> None:  # noqa: ARG002 - a registry asks
-        """``instance`` was removed from each server that could be asked, or none holds it.
+        """Note that ``instance`` was removed from each server that could be asked, or that none holds it.
 
-        :param is_read_back: True if a server that is alone said afterwards that it holds it no more.
+        :param is_read_back: True if the only server confirmed afterwards that it no longer holds the
+            instance.
         """
         self.table.removed(instance)
 
     def is_of_another_cluster(self, instance: Instance) -> bool:  # noqa: ARG002 - a registry knows
-        """Return whether another cluster of our name registered it: it is not ours, whatever its owner."""
+        """Return whether another cluster with this cluster's name registered the instance, whatever its
+        owner.
+        """
         return False
 
     @property
     def servers_behind(self) -> int:
-        """How many servers may answer at one URL: a run does not know, and takes it for more than one."""
+        """The number of servers that may answer at one URL: a run does not know it, and assumes more than
+        one.
+        """
         return 2
 
     def is_known(self, owner: str) -> bool:
@@ -79,21 +88,27 @@ class Notes:
         return self.table.count(owner) > 0
 
     def is_new(self, key: Key) -> bool:  # noqa: ARG002 - who reads no list knows of none
-        """Return whether nothing stands or stood lately under a key; False too where what is known is old."""
+        """Return whether a key has no instance, and had none lately; False also where the knowledge is
+        old.
+        """
         return False
 
     def known_under(self, order: Order) -> Instance | None:  # noqa: ARG002 - who renews nothing is never sure
-        """Return what an update is written over without a read before, see :func:`.rules.may_give_way`."""
+        """Return the instance over which an update is written without a read before, see
+        :func:`.rules.may_give_way`.
+        """
         return None
 
     def wanted_over(self, want: Instance, have: Instance | None) -> Instance:
-        """Return what was planned for something else than what stands there, as it is wanted over that."""
+        """Return the wanted instance adapted to the one that is registered, which may differ from the one
+        planned for.
+        """
         return rules.wanted_over(want, have, self.table.lost_override(want.key))
 
     def require_ours(self, have: Instance | None, order: Order) -> None:
-        """Note whose it is that somebody else has.
+        """Check that the order may change the instance, and note an instance of another owner.
 
-        :raises OwnershipConflict: it is another's.
+        :raises OwnershipConflict: the instance belongs to another owner.
         """
         if have is not None and (not order.may_have(have) or self.is_of_another_cluster(have)):
             self.found(have)
@@ -101,7 +116,7 @@ class Notes:
 
 
 def not_ours(have: Instance, owner: str | None) -> OwnershipConflict:
-    """Return the error for an instance that belongs to somebody else than ``owner``."""
+    """Return the error for an instance that belongs to another owner than ``owner``."""
     if have.owner == owner:
         return OwnershipConflict(
             f"{have.application} {have.instance_id} was registered by another cluster of this name and was"
@@ -115,19 +130,22 @@ def not_ours(have: Instance, owner: str | None) -> OwnershipConflict:
 
 
 def yielding_timestamp() -> int:
-    """Return a ``lastDirtyTimestamp`` in milliseconds that loses against whatever no list may show yet.
+    """Return a ``lastDirtyTimestamp`` in milliseconds that is older than every registration that lists may
+    not show yet.
 
-    A server that holds something newer under the same id keeps it when a registration with this one comes.
-    Source: AbstractInstanceRegistry.register of Netflix/eureka.
+    A server that holds a newer instance under the same id keeps it when a registration with this timestamp
+    comes. Source: AbstractInstanceRegistry.register of Netflix/eureka.
     """
     return int((time.time() - windows.UNLISTED) * 1000)
 
 
 def next_timestamp(have: Instance | None) -> int:
-    """Return a ``lastDirtyTimestamp`` in milliseconds newer than the stored one, whatever our clock says."""
+    """Return a ``lastDirtyTimestamp`` in milliseconds that is newer than the stored one, whatever this
+    machine's clock says.
+    """
     return rules.newer_than(have, now_ms())
 
 
 def now_ms() -> int:
-    """Return Unix time in milliseconds, by our clock."""
+    """Return the Unix time in milliseconds, by this machine's clock."""
     return int(time.time() * 1000)

@@ -1,6 +1,6 @@
-"""A person's hand on the status of instances: out of service on every server, and back.
+"""Overrides that a person sets: instances out of service on every server, and back.
 
-What is set here is an override: it stands over what the instance's owner says, until it is cleared.
+An override hides the status that the instance's owner registered, until it is cleared.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ASKED_AT_ONCE = 20
 class StatusByServer:
     """The status of one instance, by every server's uncached read.
 
-    :ivar statuses: by URL, of the servers that answered; None where one does not hold it.
+    :ivar statuses: by URL of each server that answered; None where the server does not hold the instance.
     :ivar failures: the servers that did not answer, by URL.
     """
 
@@ -37,29 +37,29 @@ class StatusByServer:
 
     @property
     def up_at(self) -> list[str]:
-        """The servers whose callers still find it."""
+        """The servers that show the instance as UP, so that callers find it."""
         return [url for url, status in self.statuses.items() if status is Status.UP]
 
     @property
     def is_up(self) -> bool:
-        """Every server that answered has it UP."""
+        """True if every server that answered has the instance UP."""
         return bool(self.statuses) and set(self.statuses.values()) == {Status.UP}
 
     @property
     def is_gone(self) -> bool:
-        """No server that answered holds it."""
+        """True if no server that answered holds the instance."""
         return not any(self.statuses.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The instances that a word names.
+    """The instances that a name on the command line stands for.
 
-    :ivar held: those that a server holds, as they are now; as listed where only servers may hold one that do
-        not answer.
-    :ivar beyond: those that no request can name, or of which a server refuses to say anything; as listed.
-    :ivar unseen: those that a list shows as UP, and that no server holds by the uncached read. A list is
-        older than that; but what it still shows when it is younger is there, under whatever id.
+    :ivar held: instances that a server holds, as they are now; as listed if only servers that do not answer
+        may hold one.
+    :ivar beyond: instances that no request can name, or about which a server refuses to answer; as listed.
+    :ivar unseen: instances that a list shows as UP, and that no server holds by the uncached read. A list is
+        older than such a read; but an instance that a younger list still shows is there, under whatever id.
     """
 
     held: tuple[Instance, ...] = ()
@@ -70,21 +70,21 @@ class Named:
         return bool(self.held or self.beyond or self.unseen)
 
     def __iter__(self) -> Iterator[Instance]:
-        """Each of them, in the order of their names."""
+        """Yield all instances, in the order of their keys."""
         return iter(sorted((*self.held, *self.beyond, *self.unseen), key=lambda one: one.key))
 
     def only(self, is_meant: Callable[[Instance], bool]) -> Named:
-        """Return those that are meant."""
+        """Return only the instances for which ``is_meant`` returns True."""
         return Named(*(tuple(filter(is_meant, some)) for some in (self.held, self.beyond, self.unseen)))
 
 
 def instances_named(peers: Peers, word: str) -> Named:
     """Find the instances of an application, in any case, or the one with this id, in whatever application.
 
-    Those of an application are the ones that a server lists, of which each is read by itself: one that came
+    An application's instances are taken from a server's list, and each is then read: one that was registered
     within the last half a minute may be missing. An id is found at once.
 
-    :raises RegistryRejected: there is none; names what comes near.
+    :raises RegistryRejected: there is no such application or id; the message names similar ones.
     :raises RegistryError: no server answers.
     """
     listed, _ = peers.list_everywhere()
@@ -109,7 +109,7 @@ def instances_named(peers: Peers, word: str) -> Named:
 
 
 def read_named(peers: Peers, listed: Sequence[Instance]) -> Named:
-    """Read what was listed past the servers' caches.
+    """Read listed instances past the servers' caches.
 
     :raises RegistryError: no server answers.
     """
@@ -131,12 +131,14 @@ def read_named(peers: Peers, listed: Sequence[Instance]) -> Named:
 
 
 def can_be_asked_for(instance: Instance) -> bool:
-    """Return whether a request can name it: a server lets it register, and refuses its id in every URL."""
+    """Return whether a request can name the instance: a server may let an id register that it refuses in
+    every URL.
+    """
     return not any(map(path_problem, instance.key))
 
 
 def still_listed(peers: Peers, instances: Iterable[Instance]) -> list[Instance]:
-    """Return those of instances that a server lists, and does not say in its delta to have been deregistered.
+    """Return those of the instances that a server lists, unless its delta says that they were deregistered.
 
     :raises RegistryError: no server answers.
     """
@@ -149,12 +151,12 @@ def still_listed(peers: Peers, instances: Iterable[Instance]) -> list[Instance]:
 
 
 def another_is_up(peers: Peers, application: str, besides: Container[Key]) -> bool:
-    """Return whether callers find an instance of the application on every server that answers.
+    """Return whether callers find another instance of the application on every server that answers.
 
-    A server's list names the others. Whether they are UP is read one by one: what a list says of them may
-    have been true half a minute ago.
+    A server's list names the other instances. Each is then read to see whether it is UP: the list may be half
+    a minute old.
 
-    :param besides: those that do not count.
+    :param besides: instances that do not count.
     :raises RegistryError: no server answers.
     """
     listed, _ = peers.list_everywhere()
@@ -176,7 +178,7 @@ def another_is_up(peers: Peers, application: str, besides: Container[Key]) -> bo
 
 
 def set_out_of_service(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
-    """Put each out of service on every server, and read what came of it.
+    """Put each instance out of service on every server, and read the result.
 
     :raises RegistryError: no server can be asked.
     """
@@ -188,17 +190,19 @@ def set_out_of_service(peers: Peers, instances: Sequence[Instance]) -> list[Stat
 def clear_override(
     peers: Peers, instances: Sequence[Instance], *, also_registered_out: bool = False
 ) -> list[StatusByServer]:
-    """Clear each one's override on every server, and read what came of it.
+    """Clear each instance's override on every server, and read the result.
 
-    Who says DOWN meanwhile shows as DOWN over an override, and stays so; anything else is UP at once.
-    What the operator itself put out of service, on the way out, is left alone.
+    An instance that registered as DOWN meanwhile shows DOWN even over an override, and stays so; any other is
+    UP at once. An instance that the operator itself put out of service for a drain is left alone.
 
-    Servers tell each other a moment later what was set, and a busy one may tell of an override, or of the
-    status that it gave, after it was cleared. So with several servers it is read, and cleared again, until
-    neither has come back for :data:`.windows.REPLICATED`, for at most :data:`.windows.LONGEST_STATUS_POLL`.
+    Servers tell each other of an override a moment later, and a busy one may tell of the override, or of the
+    status that it gave, after it was cleared. So with several servers the override is read, and cleared
+    again, until neither has come back for :data:`.windows.REPLICATED`, for at most
+    :data:`.windows.LONGEST_STATUS_POLL`.
 
-    :param also_registered_out: put those into service as well that registered themselves as OUT_OF_SERVICE:
-        UP is set over that, and cleared. An UP that a process which died left there is cleared the next time.
+    :param also_registered_out: True to put into service also instances that registered themselves as
+        OUT_OF_SERVICE: an override UP is set, and cleared. If the process dies in between, the next call
+        clears that UP.
     :raises RegistryError: no server can be asked.
     """
     cleared = [one for one in instances if _clear(peers, one, registered_too=also_registered_out)]
@@ -214,10 +218,11 @@ def clear_override(
 
 
 def _clear(peers: Peers, instance: Instance, *, again: bool = False, registered_too: bool = False) -> bool:
-    """Clear the override on every server; whether there was one.
+    """Clear an instance's override on every server; return whether there was one.
 
-    :param again: it was cleared before, so that OUT_OF_SERVICE without an override is what is left of it.
-    :param registered_too: clear also what it registered itself with.
+    :param again: True if the override was cleared before, so that OUT_OF_SERVICE without an override is a
+        remainder of it.
+    :param registered_too: True to clear also the OUT_OF_SERVICE with which the instance registered itself.
     """
     held = [found for found in peers.read_everywhere(*instance.key)[0].values() if found]
     out = [
@@ -249,7 +254,7 @@ def read_statuses(peers: Peers, instances: Sequence[Instance]) -> list[StatusByS
 
 
 def out_since(peers: Peers, instances: Sequence[Instance]) -> float | None:
-    """Since when none of the instances was UP anywhere, as Unix time by this machine's clock.
+    """Return the Unix time, by this machine's clock, since which none of the instances was UP anywhere.
 
     A server changes an instance's time with its status. An owner's update changes it as well, so that the
     answer may be later than the truth, and never earlier.

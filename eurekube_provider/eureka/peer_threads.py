@@ -1,4 +1,4 @@
-"""Threads of one server's own: one that hangs keeps those of no other busy.
+"""Threads for each server of its own: a server that hangs blocks no thread of another one.
 
 They are daemons, since a request that is never answered must not keep a process from ending.
 """
@@ -13,18 +13,22 @@ from collections.abc import Callable
 _log = logging.getLogger(__name__)
 
 MOST_THREADS = 16
-"""How many threads a server has: as many as pooled connections."""
+"""The most threads for one server: as many as pooled connections."""
 
 _inside = threading.local()
 
 
 def is_inside() -> bool:
-    """Return whether the calling thread is one of an executor: it must wait for no other work of one."""
+    """Return whether the calling thread is one of an executor's: it must not wait for other work of an
+    executor.
+    """
     return getattr(_inside, "yes", False)
 
 
 class PeerExecutor:
-    """Carries out work in the order in which it comes; its threads are made when they are needed."""
+    """An executor for one server that does work in the order of submission; it starts threads when they
+    are needed.
+    """
 
     def __init__(self, name: str, most: int = MOST_THREADS) -> None:
         self._name, self._most = name, most
@@ -34,7 +38,9 @@ class PeerExecutor:
         self._closed = False
 
     def submit(self, work: Callable[[], None]) -> bool:
-        """Have ``work`` done, which raises nothing; False after :meth:`close`, when nothing is done."""
+        """Queue ``work``, a function that must not raise; return False, and queue nothing, after
+        :meth:`close`.
+        """
         with self._changed:
             if self._closed:
                 return False
@@ -50,7 +56,7 @@ class PeerExecutor:
         return True
 
     def close(self) -> None:
-        """Take nothing more; what was submitted is done all the same, since somebody may wait for it."""
+        """Accept no more work; queued work is still done, since somebody may wait for it."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -1,8 +1,8 @@
-"""Several servers that hold one registry: whom to ask, and what to do when one is away.
+"""The servers of one Eureka: which of them to ask, and what to do when one is away.
 
-A server that did not answer is avoided for a while, so that its time-outs do not slow everything down. Who is
-there to tell it later what it missed waits for it only once: the first question that it leaves open is given
-up soon after others answered it.
+A server that did not answer is avoided for a while, so that its time-outs do not slow everything down. A
+process that can tell the server later what it missed waits for it only once: the first question that it
+leaves open is given up soon after others answered.
 """
 
 from __future__ import annotations
@@ -40,25 +40,29 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 MOST_TRIES = 5
-"""How often a removal is sent to a single URL until a server behind it answers that held the instance: a
-balancer takes them in turn, and one that does not hold it tells nobody."""
+"""The most times that a removal is sent to a single URL until a server behind it answers that it held the
+instance: a load balancer takes its servers in turn, and one that does not hold the instance forwards
+nothing.
+"""
 
 BATCHES_FROM_LEASES = 500
-"""With fewer Eureka leases, single requests cost little and are understood by every server."""
+"""The number of Eureka leases from which on batches are used: for fewer, single requests cost little, and
+every server understands them.
+"""
 
 
 class Peers:
     """The servers of one Eureka cluster.
 
-    Methods of the same name as :class:`Peer`'s go to the first server that answers; only
-    :class:`RegistryUnreachable` and :class:`RegistryDenied` move on to the next one, and the first of them is
-    raised when there is none left. A server that does not hold an instance may have been restarted a moment
-    ago, so that the next ones are asked for it as well.
+    Methods with the same name as :class:`Peer`'s ask the first server that answers. Only
+    :class:`RegistryUnreachable` and :class:`RegistryDenied` move on to the next server; the first such error
+    is raised if no server is left. A server that does not hold an instance may have just been restarted, so
+    that the next ones are asked for it as well.
 
     :param may_write: asked before each change, see :class:`Peer`. Default: always yes.
-    :param waits_for_all: True if a server that others leave behind is waited for until it answers or the
-        time-out comes. Without, and with several servers, one that is avoided is not even asked where all
-        are: anyone who uses that looks for what it missed when it is back.
+    :param waits_for_all: True if a server that is slower than the others is waited for until it answers or
+        the time-out comes. If False, an avoided server is not asked at all where each server is: the caller
+        must find out later what that server missed.
     """
 
     def __init__(
@@ -77,13 +81,13 @@ class Peers:
         self._shared = SharedBatches(self.peers[0]) if len(self.peers) == 1 else None
         self.topology = Topology(connection.service_urls, self.each)
         self.table = Table(urls=[peer.url for peer in self.peers])
-        """The records of their keys: their answers, and all that they were sent."""
+        """The records of the servers' instances: what each server answered and was sent."""
 
     def __repr__(self) -> str:
         return f"Peers({', '.join(peer.url for peer in self.peers)})"
 
     def close(self) -> None:
-        """Close all pooled connections; who asks several servers from now on gets no answer."""
+        """Close all pooled connections; later questions to several servers fail."""
         for executor in self._executors:
             executor.close()
         for peer in self.peers:
@@ -95,27 +99,30 @@ class Peers:
         return tuple(peer for peer in self.peers if not self._avoided.holds(peer))
 
     def silent_since(self, url: str) -> float:
-        """Return since when a server has been silent; now where it has not. Seconds of time.monotonic."""
+        """Return the time since which a server has been silent; now for one that is not. Seconds of
+        time.monotonic.
+        """
         return self._avoided.silent_since(url)
 
     def late(self) -> dict[str, float]:
-        """Return until when callers may not have come back, by server that was silent."""
+        """Return, by server that was silent, the time until which its callers may not have come back."""
         return self._avoided.late()
 
     def answered(self, peer: Peer) -> None:
-        """A server that was asked by itself answers: it is avoided no more."""
+        """Stop avoiding a server that answered a question of its own."""
         self._avoided.answered(peer)
 
     def renew(self, instance: Instance, turn: int = 0) -> bool:
         """Renew the Eureka lease at the first server that answers and holds the instance.
 
-        It tells its peers, and registers it where it is missing, a person's override included.
+        That server tells its peers, which register the instance where it is missing, a person's override
+        included.
 
         :param turn: counts the renewals of this instance. Every second one begins at another server than the
-            preferred one, each in its turn: servers that cannot reach each other get their renewals all the
-            same, before the Eureka lease lapses there.
-        :returns: False only where no server that answers holds the instance, or where it was removed from one
-            that accepted its renewal lately, see :mod:`.rules`.
+            preferred one, each in turn: servers that cannot reach each other still get renewals before the
+            Eureka lease lapses there.
+        :returns: False only where no server that answers holds the instance, or where it was removed from a
+            server that accepted its renewal lately, see :mod:`.rules`.
         """
         others = len(self.peers) - 1
         begin = 1 + turn // 2 % others if turn % 2 and others else 0
@@ -142,10 +149,11 @@ class Peers:
         return bool(holders)
 
     def tell_cut_off(self, peer: Peer, instance: Instance, holder: Peer | None = None) -> bool:
-        """Tell a server of an instance what no other one tells it. Raises nothing.
+        """Register an instance at a server that the other servers do not reach. Raises nothing.
 
-        :param holder: the server that holds it; by default whichever other server answers that it does.
-        :returns: True if it was reported.
+        :param holder: the server that holds the instance; by default whichever other server answers that it
+            does.
+        :returns: True if the instance was registered.
         """
         try:
             if holder is not None:
@@ -167,9 +175,10 @@ class Peers:
         return True
 
     def _is_removed_beside(self, instance: Instance, begin: int) -> bool:
-        """Return whether a server that accepted its renewal lately, and is not the one to be asked next,
-        holds it no more. The next one may have missed the removal, and would tell the others to register it
-        again.
+        """Return whether the instance is gone at a server that accepted its renewal lately, other than the
+        next one to ask.
+
+        The next one may have missed the removal, and would have the others register the instance again.
         """
         for peer in self.in_order(begin)[1:]:
             if not self.table.accepted_lately(peer.url, instance) or self._avoided.holds(peer):
@@ -192,31 +201,31 @@ class Peers:
         return self.first(lambda peer: peer.find(instance_id), is_found=bool)
 
     def list_instances(self) -> list[Instance]:
-        """List the registry, up to 30 s old, as the first server that answers does."""
+        """List the registry, up to 30 s old, from the first server that answers."""
         return self.first(lambda peer: peer.list_instances(), slow_seconds=math.inf)
 
     def list_everywhere(self) -> tuple[list[Instance], dict[str, RegistryError]]:
-        """Return the instances that any server lists, each once, as it was written last.
+        """Return the instances that any server lists, each once, in the version that was written last.
 
-        :returns: the list, and the servers that are missing in it, by URL.
+        :returns: the list, and by URL the failures of the servers that are missing in it.
         :raises RegistryError: no server answered.
         """
         lists, failures = self.everywhere(lambda peer: peer.list_instances())
         return merged(lists.values()), failures
 
     def named_twice(self) -> dict[str, str]:
-        """Return the URLs that lead to a server which another one leads to as well, and that other one."""
+        """Return the URLs that lead to the same server as another URL, each with that other URL."""
         said = self.each(lambda peer: peer.status().identity)[0] if len(self.peers) > 1 else {}
         return twins({peer.url: said.get(peer.url) for peer in self.peers})
 
     def list_by(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
-        """List the registry as ``read`` lists it, from the first server that answers."""
+        """List the registry with ``read``, from the first server that answers."""
         return self.first(read, slow_seconds=math.inf)
 
     def uses_batches(self, leases: int) -> bool:
-        """Return whether so many Eureka leases are handled in batches.
+        """Return whether this number of Eureka leases is handled in batches.
 
-        What a batch does is not forwarded, so that it must reach every server: see
+        Servers do not forward batches, so that each batch must reach every server: see
         :class:`~eurekube_provider.eureka.topology.Topology`.
         """
         if self.connection.mode is not BatchMode.AUTO:
@@ -226,7 +235,9 @@ class Peers:
         return self.topology.allows_batches()
 
     def batch(self, peer: Peer, items: Sequence[bytes]) -> Sequence[ItemResponse]:
-        """Have a server carry out items, see :meth:`.Peer.batch`; one that is alone perhaps with others'."""
+        """Have a server carry out items, see :meth:`.Peer.batch`; a single server gets them perhaps in one
+        batch with other threads' items.
+        """
         return self._shared.send(items) if self._shared is not None else peer.batch(items)
 
     def read_everywhere(
@@ -234,8 +245,8 @@ class Peers:
     ) -> tuple[dict[str, Instance | None], dict[str, RegistryError]]:
         """Ask every server for the instance, past its caches. Raises nothing.
 
-        :returns: the instance at each server that answered, None for none, and the failures of the others, by
-            URL.
+        :returns: by URL, the instance at each server that answered, None where it does not hold it; and the
+            failures of the others.
         """
         return self.each(lambda peer: peer.read(application, instance_id))
 
@@ -248,12 +259,12 @@ class Peers:
     ) -> tuple[dict[str, _T], dict[str, RegistryError]]:
         """Ask every server, all at once.
 
-        :param asks_avoided: ask those that are avoided, too, and wait a moment for them. Of no importance
-            where all are waited for, or where all are avoided.
-        :param grace_seconds: how long the rest is waited for once one has answered, where not all are; by
-            default :data:`.windows.GRACE`.
-        :returns: the answers and the failures, by URL. Those that were not asked, or not waited for, are
-            failures; what was sent to them goes on in the background.
+        :param asks_avoided: True to ask avoided servers, too, and wait a moment for them. Without effect
+            where all servers are waited for, or all are avoided.
+        :param grace_seconds: how long the other servers are waited for once one has answered, where not all
+            are waited for; by default :data:`.windows.GRACE`.
+        :returns: the answers and the failures, by URL. Servers that were not asked, or not waited for, are
+            failures; requests that were sent to them go on in the background.
         """
         fan_out = FanOut(ask)
         if len(self.peers) == 1 or is_inside():
@@ -286,7 +297,7 @@ class Peers:
         return fan_out.answers, failures
 
     def _ask_one(self, fan_out: FanOut[_T], peer: Peer) -> None:
-        """Ask one server, and learn from it whether it is to be avoided."""
+        """Ask one server, and avoid it, or stop avoiding it, by the result."""
         found = fan_out.put(peer)
         if found is True:
             self._avoided.answered(peer)
@@ -320,13 +331,13 @@ class Peers:
         begin: int = 0,
         slow_seconds: float = windows.SLOW,
     ) -> _T:
-        """Ask one server after the other, from the one at ``begin`` on, until one knows.
+        """Ask one server after the other, beginning at ``begin``, until one gives a wanted answer.
 
         A server that is avoided is not waited for where another one has answered.
 
-        :param is_found: True if an answer is one that ends the search.
+        :param is_found: returns True for an answer that ends the search.
         :param slow_seconds: a server that takes longer is asked last from now on.
-        :raises RegistryError: none answered.
+        :raises RegistryError: no server answered.
         """
         failures: dict[Peer, RegistryError] = {}
         answers: list[_T] = []
@@ -364,9 +375,9 @@ class Peers:
         return answers[-1]
 
     def _tries(self, begin: int, *, is_short: bool) -> Iterator[tuple[Peer, bool]]:
-        """Servers to ask, one after the other, each with whether its time-out is short.
+        """Yield the servers to ask in turn, each with True if it gets a short time-out.
 
-        Where several are not avoided, each of them is asked with a short one first.
+        Where several servers are not avoided, each of these is first asked with a short one.
         """
         ordered = self.in_order(begin)
         fresh = [peer for peer in ordered if not self._avoided.holds(peer)]
@@ -375,12 +386,12 @@ class Peers:
         yield from ((peer, False) for peer in ordered)
 
     def in_order(self, begin: int = 0) -> list[Peer]:
-        """The servers in the order in which they are asked: those that are avoided last."""
+        """Return the servers in the order in which they are asked: avoided ones last."""
         return sorted((*self.peers[begin:], *self.peers[:begin]), key=self._avoided.holds)
 
 
 def merged(lists: Iterable[Iterable[Instance]]) -> list[Instance]:
-    """Return each instance of several servers' lists once, as it was written last."""
+    """Return each instance of several servers' lists once, in the version that was written last."""
     held: dict[Key, Instance] = {}
     for instance in itertools.chain.from_iterable(lists):
         other = held.get(instance.key)

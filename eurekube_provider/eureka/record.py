@@ -1,7 +1,7 @@
-"""All that is remembered of one key in one Eureka.
+"""All that is remembered of one instance's key in one Eureka.
 
-A record holds no clock, lock or thread: times are arguments, by a clock that goes on while the machine
-sleeps. :mod:`.rules` says what follows from it, and :mod:`.table` keeps it.
+A record has no clock, lock or thread: times are arguments, by a clock that goes on while the machine sleeps.
+:mod:`.rules` draws conclusions from a record, and :mod:`.table` keeps the records.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from eurekube_provider.eureka import windows
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A write of ours that no server answered, and when it was sent."""
+    """A write of this process that no server answered, and when it was sent."""
 
     instance: Instance
     at: float
 
     def may_come(self, now: float) -> bool:
-        """Return whether a server that was frozen may still carry it out, or a list show it late."""
+        """Return whether a frozen server may still carry the write out, or a list show it late."""
         return now - self.at <= windows.UNLISTED
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A look at one server for what was removed, or for what may come late.
+    """A planned check of one server for an instance that was removed, or that may come late.
 
-    :ivar instance: as it was removed, or sent last.
-    :ivar at: when it is due.
-    :ivar number: how many went before.
-    :ivar is_removed: True if it was removed; else it only may come, and somebody may want it.
-    :ivar former: the owner before, who gave it to its owner. What one of them wrote later is not removed.
+    :ivar instance: the instance as it was removed, or last sent.
+    :ivar at: when the check is due.
+    :ivar number: how many checks went before.
+    :ivar is_removed: True if the instance was removed; False if it may come late, and its owner may want it.
+    :ivar former: the owners before, who gave the instance to its owner. A version that one of these owners
+        wrote later is not removed.
     """
 
     instance: Instance
@@ -43,9 +44,9 @@ class Look:
     former: Set[str] = frozenset()
 
     def following(self, after_seconds: Sequence[float]) -> Look | None:
-        """Return the look after this one; None after the last.
+        """Return the check after this one; None after the last.
 
-        :param after_seconds: after the removal, when it is looked for.
+        :param after_seconds: the seconds after the removal at which the server is checked.
         """
         number = self.number + 1
         if number >= len(after_seconds):
@@ -55,10 +56,10 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A stack's registration that is renewed no more, or never was.
+    """A stack's registration that is no longer renewed, or never was.
 
-    :ivar at: when it was looked at last.
-    :ivar lacking: the servers that held it no more when its renewal missed it: it was removed there.
+    :ivar at: when the servers were last asked for it.
+    :ivar lacking: the servers that no longer held it when its renewal missed it: it was removed there.
     """
 
     instance: Instance
@@ -68,11 +69,11 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Spreading:
-    """A registration of ours that not every server was seen to hold yet.
+    """A registration by this process that not every server was seen to hold yet.
 
     :ivar at: when the first server took it.
     :ivar seen: the servers that took it, or were seen to hold it, by URL.
-    :ivar is_leaving: True if its removal has begun: it replaces nothing.
+    :ivar is_leaving: True if its removal has begun: it replaces no other instance.
     """
 
     at: float
@@ -85,26 +86,30 @@ class Record:
     """All that is known of one key.
 
     :ivar key: the one object that all indexes share.
-    :ivar held: the instance there, as far as known; None for none.
-    :ivar is_firm: True if that is known by a write or an uncached read of ours, and not by a list alone.
-    :ivar touched_at: when it was written, read past the caches or removed, if so lately that a list may say
-        otherwise.
-    :ivar former_owners: the owners before it was handed over: a server that is away may not know of that.
-    :ivar lost: the instance as it stood when the servers forgot it, by owner: for who puts back what stood.
-    :ivar lost_override: the instance as it stood when the servers forgot it, with a person's status over it.
-    :ivar sent: a registration that no server answered; one that is frozen may carry it out when it is back.
-    :ivar status_sent: likewise a status over the instance's own.
-    :ivar overridden_at: when a status was set over the instance's own, or taken off, or removed with it.
-    :ivar looks: when each server is looked at for it, by URL: it was removed, or may come late.
-    :ivar accepted_at: when each server last accepted its renewal, by URL; of stacks' registrations only.
-    :ivar lacking_since: since when each server answers renewals that it does not hold it, by URL.
-    :ivar spreading: where it was seen since it came UP; None where that is every server, or long ago.
+    :ivar held: the instance in Eureka, as far as known; None for none.
+    :ivar is_firm: True if a write or an uncached read of this process showed ``held``, and not a list alone.
+    :ivar touched_at: when the instance was written, read past the caches or removed, if so recently that a
+        list may say otherwise.
+    :ivar former_owners: the owners before a hand-over: a server that was away may not know of the hand-over.
+    :ivar lost: by owner, the instance as it was when the servers forgot it, so that it can be restored.
+    :ivar lost_override: the instance as it was when the servers forgot it, with a person's override.
+    :ivar sent: a registration that no server answered; a frozen server may carry it out when it is back.
+    :ivar status_sent: the same for an override.
+    :ivar overridden_at: when an override was set, cleared, or removed with the instance.
+    :ivar looks: by URL, the next check of each server for an instance that was removed, or may come late.
+    :ivar accepted_at: by URL, when each server last accepted a renewal; for stacks' registrations only.
+    :ivar lacking_since: by URL, the time since which each server answers renewals that it does not hold the
+        instance.
+    :ivar spreading: the servers where the instance was seen since it came UP; None where that is every
+        server, or long ago.
     :ivar dropped: a stack's registration that is not renewed, since it was removed.
-    :ivar left_at: when a server said that it was deregistered or evicted, and does not stand again.
-    :ivar evicted_at: when one of several servers said that it evicted it, and does not hold it again. It held
-        it: that none holds it any more is then no absence of what was never there.
-    :ivar asked_at: when somebody last asked the servers whether it left.
-    :ivar waits_at: when somebody last wanted to, and had to wait.
+    :ivar left_at: when a server said that the instance was deregistered or evicted; None if it was registered
+        again.
+    :ivar evicted_at: when one of several servers said that it evicted the instance; None if it holds it
+        again. The eviction proves that the instance once existed there, so that its absence means that it
+        left.
+    :ivar asked_at: when the servers were last asked whether the instance left.
+    :ivar waits_at: when that question last had to wait.
     """
 
     key: Key
@@ -128,7 +133,7 @@ class Record:
     waits_at: float | None = None
 
     def expire(self, now: float) -> bool:
-        """Forget what is too old to say anything; returns whether anything is left that will expire."""
+        """Forget entries that are too old to mean anything; return whether any is left that will expire."""
         for name, seconds in _KEPT_SECONDS.items():
             at = getattr(self, name)
             if at is not None and now - at >= seconds:
@@ -149,7 +154,7 @@ class Record:
         return any(getattr(self, name) is not None for name in _EXPIRING)
 
     def is_blank(self) -> bool:
-        """Return whether nothing is known."""
+        """Return whether the record contains nothing."""
         names = (*_EXPIRING, "held", "lost", "lost_override", "looks")
         return not self.former_owners and all(getattr(self, name) is None for name in names)
 
@@ -162,11 +167,13 @@ _KEPT_SECONDS = {
     "asked_at": windows.PROOF_KEPT,
     "waits_at": windows.PROOF_TURN,
 }
-"""For how long each time of a record says something."""
+"""By field of a record that is a time, the seconds after which it no longer means anything."""
 
 _EXPIRING = (*_KEPT_SECONDS, "sent", "status_sent", "accepted_at", "lacking_since", "spreading", "dropped")
 
 
 def _lately(answers: dict[str, float], now: float) -> dict[str, float] | None:
-    """Return what servers answered to renewals so lately that it says something; None for nothing."""
+    """Return those of the servers' answers to renewals that are recent enough to mean something; None for
+    none.
+    """
     return {url: at for url, at in answers.items() if now - at < windows.RENEWAL_REMEMBERED} or None

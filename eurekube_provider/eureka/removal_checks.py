@@ -1,9 +1,10 @@
-"""A check, some time after a removal from several servers, whether it is gone: one check for many removals.
+"""A check, some time after a removal from several servers, that the instance is gone; one check serves many
+removals.
 
-A renewal that one server forwarded just before a removal may give the instance back to another server,
-where the operator would renew it for ever. So every server is asked once more, after the time that such a
-renewal takes, and again where something came back. Anyone who removes many waits once: the first to finish
-stays and looks for all the others.
+A renewal that one server forwarded just before a removal may give the instance back to another server, where
+the operator would renew it for ever. So every server is asked again after the time that such a renewal takes,
+and once more where an instance came back. A process that removes many instances waits once: the first thread
+to finish stays and checks for all the others.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from eurekube_provider.eureka.uncached_reads import read_everywhere
 from eurekube_provider.eureka.writer import Writer
 
 MOST_CHECKS = 5
-"""How often a removal is looked for: what came back is removed again each time."""
+"""The most checks after a removal; an instance that came back is removed again each time."""
 
 _Place = tuple[tuple[str, ...], Key]
 
@@ -31,7 +32,7 @@ _Place = tuple[tuple[str, ...], Key]
 class _Removed:
     """A removal that is to be checked.
 
-    :ivar thread: the thread that removed it, and gets the outcome.
+    :ivar thread: the thread that removed the instance, and gets the outcome.
     :ivar check: the number of the check.
     """
 
@@ -46,10 +47,10 @@ class _Removed:
         return self.peers.connection.service_urls, self.instance.key
 
     def came_back(self, found: Instance) -> bool:
-        """Return whether the instance that stands there is the one that was removed.
+        """Return whether ``found`` is the removed instance, and not a later registration under its id.
 
-        Registered again since, it carries a newer time. So does what a drain marked after it had been read,
-        but nobody registers again with our mark.
+        A later registration has a newer time. So does an instance that a drain marked after it was read here,
+        but no later registration carries that mark.
         """
         removed = self.instance
         return found.owner == removed.owner and (
@@ -58,9 +59,9 @@ class _Removed:
 
 
 class RemovalChecks:
-    """Removals that are checked once more; any number of threads may share it.
+    """The removals that are to be checked; any number of threads may share the object.
 
-    :param wait: sleeps so many seconds.
+    :param wait: sleeps for a number of seconds.
     """
 
     def __init__(self, wait: Callable[[float], None] = time.sleep) -> None:
@@ -70,7 +71,7 @@ class RemovalChecks:
         self._is_checking = False
 
     def add(self, peers: Peers, instance: Instance) -> None:
-        """``instance`` was removed, as it is here; a single server forwards nothing."""
+        """Add a removed instance to the checks; not with a single server, which forwards nothing."""
         if len(peers.peers) > 1:
             due = time.monotonic() + windows.RENEWAL_REPLICATED
             removed = _Removed(peers, instance, due, threading.get_ident())
@@ -78,17 +79,18 @@ class RemovalChecks:
                 self._removed[removed.place] = removed
 
     def forget(self, peers: Peers, key: Key) -> None:
-        """Check an instance no more: it is about to be registered again, and then shall be there."""
+        """Drop an instance from the checks, since it is about to be registered again."""
         with self._lock:
             self._removed.pop((peers.connection.service_urls, key), None)
 
     def finish(self) -> None:
-        """Check everything that was added, unless another thread is at it and will.
+        """Check all added removals, unless another thread is already checking.
 
-        What another thread removed, and is not waiting for, is reported on standard error where it stays: the
-        failure is no fault of what this one removed.
+        A failed removal of another thread, which does not wait, is reported on standard error: it is no
+        failure of this thread's removals.
 
-        :raises RegistryError: what this thread removed came back and stays; the rest was looked at.
+        :raises RegistryError: an instance that this thread removed came back and stays; all others were
+            checked.
         """
         with self._lock:
             if self._is_checking:
@@ -109,7 +111,7 @@ class RemovalChecks:
             raise mine[0]
 
     def _wait_for_some(self) -> list[_Removed]:
-        """Wait for the first that is due; returns all that are by then, and none where nothing is left."""
+        """Wait until the first check is due; return all that are due then, and none when no check is left."""
         with self._lock:
             if not self._removed:
                 self._is_checking = False
@@ -124,7 +126,9 @@ class RemovalChecks:
             return [removed for removed in self._removed.values() if removed.due <= latest]
 
     def _check(self, due: list[_Removed]) -> Iterator[tuple[_Removed, RegistryError]]:
-        """Remove again what came back, to be looked for once more; yields what stays, and why."""
+        """Remove instances that came back, and check them again later; yield those that stay, with the
+        error.
+        """
         for peers in {id(removed.peers): removed.peers for removed in due}.values():
             mine = [removed for removed in due if removed.peers is peers]
             failure: RegistryError | None = None
@@ -152,9 +156,9 @@ class RemovalChecks:
                         yield removed, error
 
     def _remove_again(self, removed: _Removed, found: Instance) -> None:
-        """Remove what came back, and have it looked for.
+        """Remove an instance that came back, and plan another check.
 
-        :raises RegistryError: it came back too often, or no server can be asked.
+        :raises RegistryError: the instance came back too often, or no server can be asked.
         """
         if removed.check >= MOST_CHECKS:
             urls = ", ".join(removed.peers.connection.service_urls)
@@ -171,4 +175,4 @@ class RemovalChecks:
 
 
 REMOVAL_CHECKS = RemovalChecks()
-"""The checks of this process: the removals of one update are checked once more together."""
+"""The checks of this process, so that all removals of one update are checked together."""

@@ -1,36 +1,38 @@
-"""Rules: judgements of a key, by all that is known of it and by the word of a server or a list.
-
+"""Rules: judgements of a key's state, by all that is known of it and by the answer of a server or a list.
 Pure: times are arguments.
 
-A write without an answer may be carried out late, by a server that was frozen, when it has been undone. A
-registration that comes after the removal is newer than what was removed, and an OUT_OF_SERVICE that comes
-after our mark was taken off passes for a person's, for ever.
+A write that got no answer may be carried out late, by a server that was frozen, when the write has been
+undone. A registration that comes after the removal is newer than the removed instance, and an OUT_OF_SERVICE
+that comes after Eurekube's mark was removed passes for a person's, for ever.
 
 An OUT_OF_SERVICE that was answered may come late as well. A server waits 0.2 s for each of its peers, takes a
-busy one for one that was not informed, and tells it again for half a minute: also what was taken off
-meanwhile. It tells that one only, so that this OUT_OF_SERVICE stands at some servers, and a person's at all
+busy peer for one that was not told, and tells it again for half a minute, even if the override was cleared
+meanwhile. It tells that peer only, so that this OUT_OF_SERVICE is at some servers, while a person's is at all
 of them.
 
-A server also sends what changed within half a second in an order of its own: a registration takes the place
-of the one before it, and so goes ahead of what was taken off between the two. Its peer then holds the last
-contents with the status that was asked for before. Their timestamps are the same, so that no renewal finds
-that the two servers differ. Where the registration is sent with that status, all servers have it, and
-lists are not believed against what was written for a minute and a half: the owner writes it again.
+A server also reorders changes within half a second: a registration replaces the one before it, and so
+overtakes an override that was cleared between the two. Its peer then holds the last contents with the status
+before. The timestamps are the same, so that no renewal reveals that the two servers differ. If the
+registration is sent with that status, all servers have it, and for a minute and a half lists do not count
+against the last write: the owner writes the status again.
 
-Where a pod of the same name follows within that half second, the last one's OUT_OF_SERVICE may so come over
-its registration, and go to every server. What stands everywhere just after ours was set, or removed, is taken
-for ours: Eureka does not say who set a status, and nobody else knew of the new pod yet.
+If a pod of the same name follows within that half second, the last pod's OUT_OF_SERVICE may come over its
+registration in this way, and go to every server. An OUT_OF_SERVICE that is everywhere just after Eurekube's
+was set or removed is taken for Eurekube's: Eureka does not say who set a status, and nobody else knew of the
+new pod yet.
 
-A server that accepted the renewal of a stack's registration lately, and says now that it does not hold it,
-has not evicted it: its Eureka lease has not ended yet. Unless it was restarted since, it was asked to remove
-it. Another server that still holds it has missed that, and a renewal there would bring it back everywhere. Of
-a syncer's instances nothing of that is remembered: the cluster says what is wanted of them.
+A server that accepted the renewal of a stack's registration lately, and now answers that it does not hold it,
+has not evicted it: its Eureka lease has not ended yet. Unless the server was restarted since, it was asked to
+remove the registration. Another server that still holds it has missed the removal, and a renewal there would
+bring the registration back everywhere. Renewals of syncers' instances are not remembered in this way: the
+cluster says which of them are wanted.
 
-A plain write goes to one server, which tells the others within a second. Where they cannot reach each other
-for long, or do not name each other, the far side hears of no registration, while a removal is sent to each
-server: its callers would lose every pod that is replaced. So its renewer tells it there. Of a stack's
-registration nobody knows whether it was removed there. What is out of service by an override, at either
-server, nobody calls: at the far side nobody would lift it again.
+A plain write goes to one server, which tells the others within a second. If the servers cannot reach each
+other for long, or do not name each other, the far servers hear of no registration, while a removal is sent to
+each server: their callers would lose every pod that is replaced. So the operator that renews an instance
+registers it at the far servers, too. A stack's registration is not copied, since it may have been removed
+there. An instance that is out of service by an override, at either server, is not copied either: nobody calls
+it, and at the far server nobody would clear the override.
 
 Source: ReplicationTaskProcessor and AcceptorExecutor of Netflix/eureka.
 """
@@ -49,7 +51,9 @@ from eurekube_provider.eureka.record import Dropped, Look, Record
 
 
 class Listed(Enum):
-    """A list's word on a key, up to half a minute late."""
+    """The possible judgements of a list's entry, which may be half a minute old, beside what is known of
+    its key.
+    """
 
     NOTHING = auto()  # it may be older than what was written or read meanwhile
     SAME = auto()  # the same as is known, as it was written
@@ -58,7 +62,7 @@ class Listed(Enum):
 
 
 def judge_listed(record: Record, listed: Instance | None) -> Listed:
-    """Judge what a list shows under a key, None for nothing, by what is known of it."""
+    """Judge what a list shows under a key, None for no instance, by what is known of the key."""
     held = record.held
     if record.touched_at is not None or held is listed:
         return Listed.NOTHING
@@ -69,21 +73,25 @@ def judge_listed(record: Record, listed: Instance | None) -> Listed:
 
 
 def is_out_by_us(record: Record, now: float) -> bool:
-    """Return whether an OUT_OF_SERVICE may be one of ours that no server answered, and that came late.
+    """Return whether an OUT_OF_SERVICE may be a late one that this process sent without getting an answer.
 
-    A registration as leaving may be late, too, and keep the status that came with it.
+    A registration with the mark of leaving may be late, too, and keep the status that came with it.
     """
     late = [sent for sent in (record.sent, record.status_sent) if sent and sent.may_come(now)]
     return any(sent.instance.status is Status.OUT_OF_SERVICE for sent in late)
 
 
 def may_be_sent_again(record: Record, found: Instance, now: float) -> bool:
-    """Return whether an OUT_OF_SERVICE passes for a person's, and we set or took one off a minute ago."""
+    """Return whether an OUT_OF_SERVICE passes for a person's, and this process set or cleared one within a
+    minute.
+    """
     return _was_overridden(record, found, now, windows.STATUS_SENT_AGAIN)
 
 
 def is_just_set(record: Record, found: Instance, now: float) -> bool:
-    """Return whether an OUT_OF_SERVICE passes for a person's, and came too soon after ours to be one's."""
+    """Return whether an OUT_OF_SERVICE passes for a person's, but came too soon after this process's to be
+    a person's.
+    """
     return _was_overridden(record, found, now, windows.OUR_STATUS)
 
 
@@ -94,17 +102,19 @@ def _was_overridden(record: Record, found: Instance, now: float, within: float) 
 
 
 def passes_for_a_persons(found: Instance) -> bool:
-    """Return whether an instance is OUT_OF_SERVICE without our mark."""
+    """Return whether an instance is OUT_OF_SERVICE by an override without Eurekube's mark of leaving, as
+    if a person had set it.
+    """
     return found.overridden_status is Status.OUT_OF_SERVICE and not found.is_leaving
 
 
 def as_ours(instance: Instance) -> Instance:
-    """Copy an instance with our mark, which has its status undone."""
+    """Copy an instance with Eurekube's mark of leaving, so that its OUT_OF_SERVICE is undone."""
     return replace(instance, metadata={**instance.metadata, LEAVING_KEY: "true"})
 
 
 def newest_sent(record: Record, removed: Instance, now: float) -> Instance:
-    """Return what was removed, or what its owner sent of it later, which may still come."""
+    """Return the removed instance, or a later version that its owner sent and that may still come."""
     late = record.sent.instance if record.sent and record.sent.may_come(now) else removed
     if late.owner != removed.owner:
         return removed
@@ -112,21 +122,22 @@ def newest_sent(record: Record, removed: Instance, now: float) -> Instance:
 
 
 def newer_than(have: Instance | None, now_ms: int) -> int:
-    """Return a ``lastDirtyTimestamp`` in milliseconds that is newer than what is stored."""
+    """Return a ``lastDirtyTimestamp`` in milliseconds that is newer than the stored one."""
     return max(now_ms, have.written_at_ms + 1) if have else now_ms
 
 
 def next_write(
     want: Instance, have: Instance | None, known: Instance | None = None, *, now_ms: int
 ) -> Instance | None:
-    """Return what is to be sent so that ``want`` stands over ``have``; None where it stands there already.
+    """Return the registration to send so that ``want`` replaces ``have``; None where ``have`` is already as
+    wanted.
 
-    It is newer than what any server holds. A person's override stays, and fields that we do not know survive.
+    It is newer than any server's version. A person's override stays, and fields that Eurekube does not know
+    are kept.
 
-    :param want: where nothing stands, with the override that it had before the servers forgot it.
-    :param known: the instance that was known to be there. Where it is newer than ``have``, the server that
-        was notified of it is frozen before the others heard: it tells them when it is back, and what is older
-        gives way.
+    :param want: if no instance is registered, with the override that it had before the servers forgot it.
+    :param known: the instance that was known to be there. If it is newer than ``have``, the server that got
+        it froze before the others heard of it: it tells them when it is back, and older versions give way.
     """
     latest = newest([have, known])
     if have is not None and latest is have and have.status is want.status and same_contents(have, want):
@@ -141,11 +152,11 @@ def next_write(
 
 
 def may_give_way(record: Record, now: float) -> bool:
-    """Return whether what stands there is known well enough to write over it without another read.
+    """Return whether the registered instance is known well enough to write over it without another read.
 
-    What is sent then is newer than that by a millisecond, and gives way to what somebody else wrote since:
-    a server keeps the newer of two. So nothing of ours may be under way, and no status may stand over the
-    instance's own, which a registration does not carry along.
+    The update is then newer than the known instance by a millisecond, and gives way to anything that somebody
+    else wrote since: a server keeps the newer of two. So no other write of this process may be under way, and
+    the instance may have no override, which a registration does not preserve.
 
     Source: AbstractInstanceRegistry.register of Netflix/eureka.
     """
@@ -159,11 +170,12 @@ def may_give_way(record: Record, now: float) -> bool:
 
 
 def wanted_over(want: Instance, have: Instance | None, lost_override: Status) -> Instance:
-    """Return what was planned for something else than what stands there, as it is wanted over that.
+    """Return the wanted instance adapted to the one that is registered, which may differ from the one planned
+    for.
 
-    A stack's is wanted as it was planned: its program decides about marks by itself.
+    A stack's instance is returned unchanged: its program decides about marks.
 
-    :param lost_override: the status that a person had set over it when the servers forgot it.
+    :param lost_override: the status that a person had set before the servers forgot the instance.
     """
     if is_of_stack(want):
         return want
@@ -171,16 +183,19 @@ def wanted_over(want: Instance, have: Instance | None, lost_override: Status) ->
 
 
 def overridden(sent: Instance) -> Instance:
-    """Return ``sent`` as a server holds it: an override counts unless the instance says that it is not UP."""
+    """Return ``sent`` as a server holds it: an override hides the status, unless the instance registers as
+    not UP.
+    """
     if not sent.is_overridden or sent.status not in (Status.UP, Status.OUT_OF_SERVICE):
         return sent
     return replace(sent, status=sent.overridden_status)
 
 
 def came_back(held: Instance, removed: Instance) -> bool:
-    """Return whether ``held`` is what was removed, and not what was registered in its place since.
+    """Return whether ``held`` is the removed instance, and not a later registration in its place.
 
-    Under another name of its stack it is, too: a server that was cut off may know the former one only.
+    With the same incarnation it is the removed one even under another owner: the stack may have been renamed,
+    and a server that was cut off may know only the former name.
     """
     if held.incarnation != removed.incarnation:
         return False
@@ -188,16 +203,17 @@ def came_back(held: Instance, removed: Instance) -> bool:
 
 
 def is_of_stack(instance: Instance) -> bool:
-    """Return whether a stack owns it."""
+    """Return whether a stack owns the instance."""
     owner = instance.owner or ""
     # Most are syncers', and this is asked of each renewal.
     return owner.startswith("stack/") and isinstance(parse_owner(owner), StackOwner)
 
 
 def accepted_lately(record: Record, url: str, instance: Instance, now: float) -> bool:
-    """Return whether a server accepted its renewal so lately that it cannot have evicted it since.
+    """Return whether a server accepted a renewal of the instance so recently that it cannot have evicted it
+    since.
 
-    A renewed lease lives for twice its duration, but one that was registered again since for once.
+    A renewed lease lives for twice its duration, but one that was registered again since only for once.
     """
     at = (record.accepted_at or {}).get(url)
     longest = min(instance.lease.duration_seconds, windows.RENEWAL_REMEMBERED)
@@ -205,25 +221,32 @@ def accepted_lately(record: Record, url: str, instance: Instance, now: float) ->
 
 
 def has_left(record: Record, now: float) -> bool:
-    """Return whether a server said not too long ago that it was deregistered or evicted, which proves it."""
+    """Return whether a server recently said that the instance was deregistered or evicted, which proves
+    that it left.
+    """
     return record.left_at is not None and now - record.left_at <= windows.PROOF_KEPT
 
 
 def was_evicted(record: Record, now: float) -> bool:
-    """Return whether one of several servers said not too long ago that it evicted it, and so held it."""
+    """Return whether one of several servers recently said that it evicted the instance, and so had held
+    it.
+    """
     return record.evicted_at is not None and now - record.evicted_at <= windows.PROOF_KEPT
 
 
 def is_cut_off(record: Record, url: str, instance: Instance, now: float) -> bool:
-    """Return whether a server has lacked a syncer's instance for so long that no other one tells it."""
+    """Return whether a server has lacked a syncer's instance for so long that no other server will tell
+    it.
+    """
     since = (record.lacking_since or {}).get(url)
     return since is not None and now - since >= windows.LACKING and not is_of_stack(instance)
 
 
 def may_be_copied(held: Instance, lacking: Instance | None) -> bool:
-    """Return whether a server that is cut off is notified of what another one holds: nothing out of service.
+    """Return whether another server's instance may be registered at a server that is cut off: not with an
+    override.
 
-    :param lacking: the instances at the server that is cut off after all.
+    :param lacking: the instance at the server that is cut off, if it has one after all.
     """
     return not held.is_overridden and (lacking is None or not lacking.is_overridden)
 
@@ -231,18 +254,21 @@ def may_be_copied(held: Instance, lacking: Instance | None) -> bool:
 def unseen_successors(
     records: Iterable[Record], url: str, leaving: Collection[Instance], since: float, now: float
 ) -> list[Instance]:
-    """Return the instances that replace others of their application, and that a server was not seen to hold.
+    """Return the instances that replace leaving ones of their application, and that a server was not seen to
+    hold.
 
-    None where the server holds another one, as far as is known, and none where nothing replaces them: it
-    loses its last one then, as is wanted. An instance that registered itself, on a machine, is no such one:
-    it would get the calls of all that leave. A stack's run knows what it has registered; nobody else may tell
-    a server of that, which may have been asked to remove it.
+    None if the server holds another instance, as far as is known, or if nothing replaces the leaving ones:
+    the server then loses its last instance, as is wanted. An instance that registered itself, on a machine,
+    does not count as a replacement: it would get the calls of all that leave. A stack's registrations count
+    only for a stack's run, which knows what it has registered; anybody else might register one at a server
+    that was asked to remove it.
 
-    :param records: those of the application.
-    :param leaving: the instances that are about to be removed there, of one application.
-    :param since: when the first of those was registered, as far as that was lately: what is older stands
-        wherever they do.
-    :returns: the longest ago first: a server that has not that one learns nothing by the others.
+    :param records: the records of the application.
+    :param leaving: the instances, of one application, that are about to be removed at the server.
+    :param since: when the first of these was registered, if that was lately: older instances are wherever
+        these are.
+    :returns: the instances, the longest registered first: if a server lacks that one, no other server tells
+        it.
     """
     keys = {one.key for one in leaving}
     are_stacks = any(map(is_of_stack, leaving))
@@ -263,11 +289,12 @@ def unseen_successors(
 
 
 def overtaken(held: Mapping[str, Instance | None], ours: Instance) -> tuple[str, ...]:
-    """Return the servers that hold another status than we wrote last, where another one holds that one.
+    """Return the servers whose instance has another status than this process last wrote, while another server
+    has that one.
 
-    A status that somebody set over it is theirs, and what is newer may be anybody's.
+    An override is somebody's wish, and a newer version may be anybody's: both are left out.
 
-    :param held: by the servers that answered.
+    :param held: the instance at each server that answered.
     """
     if ours.is_overridden or ours.status is Status.OUT_OF_SERVICE:
         return ()
@@ -288,9 +315,10 @@ def overtaken(held: Mapping[str, Instance | None], ours: Instance) -> tuple[str,
 
 
 def is_overtaken_everywhere(held: Mapping[str, Instance | None], ours: Instance) -> bool:
-    """Return whether all that hold what we wrote last have another status, which nobody set over it.
+    """Return whether all servers that hold this process's last version have it with another status, without
+    an override.
 
-    :param held: by the servers that answered.
+    :param held: the instance at each server that answered.
     """
     there = [one for one in held.values() if one is not None]
     return (
@@ -325,14 +353,14 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """The servers' answers of one key, and all that is known of these servers.
+    """The servers' answers on one key, and all that is known of these servers.
 
     :ivar held: the instance at each server that answered, by URL; None for none.
     :ivar are_all: True if none of them failed to answer.
     :ivar started_ms: when each was started, by its own clock; without those that do not say.
     :ivar with_memory: those that are known to have forgotten nothing.
-    :ivar lost_memory: True if one was restarted lately, so that what is missing may be forgotten.
-    :ivar behind: how many answer at one URL, at most.
+    :ivar lost_memory: True if one was restarted lately, so that a missing instance may have been forgotten.
+    :ivar behind: the most servers that answer at one URL.
     """
 
     held: Mapping[str, Instance | None]
@@ -344,7 +372,7 @@ class Servers:
 
     @property
     def found(self) -> Instance | None:
-        """The newest version that any of them holds."""
+        """The newest version that any of the servers holds."""
         return newest(self.held.values())
 
 
@@ -353,7 +381,8 @@ class Ownership:
     """The owners whose instances one operator renews and changes.
 
     :ivar operator_name: the value of ``eurekube.renewer`` in stacks' registrations.
-    :ivar checks_cluster: True if another cluster of our name is another one; else it was ours once.
+    :ivar checks_cluster: True if a cluster of the same name and another UID counts as another cluster; False
+        if it counts as this cluster's past.
     """
 
     cluster: Cluster
@@ -361,37 +390,40 @@ class Ownership:
     checks_cluster: bool = False
 
     def is_ours(self, instance: Instance) -> bool:
-        """Return whether an instance is a syncer's of this cluster, or a stack's that asks us to renew it."""
+        """Return whether the instance belongs to a syncer of this cluster, or to a stack that asks this
+        operator to renew it.
+        """
         return self.is_syncers(instance) or self.is_renewed_for_stack(instance)
 
     def is_syncers(self, instance: Instance) -> bool:
-        """Return whether a syncer of this cluster owns it."""
+        """Return whether a syncer of this cluster owns the instance."""
         is_named_so = self.cluster.syncer_of(instance.owner) is not None
         return is_named_so and not self.is_of_another_cluster(instance)
 
     def is_of_this_cluster(self, instance: Instance) -> bool:
-        """Return whether a syncer of this cluster owns it, by whatever name of the cluster."""
+        """Return whether a syncer of this cluster owns the instance, under whatever name of the cluster."""
         uid = instance.metadata.get(CLUSTER_UID_KEY)
         return self.is_syncers(instance) or self.cluster.is_called_otherwise(instance.owner, uid)
 
     def is_of_another_cluster(self, instance: Instance) -> bool:
-        """Return whether a syncer of another cluster of our name owns it: both began when neither had any."""
+        """Return whether a syncer of another cluster with this cluster's name owns the instance."""
         uid = instance.metadata.get(CLUSTER_UID_KEY) or self.cluster.uid
         if not self.checks_cluster or uid == self.cluster.uid:
             return False
         return self.cluster.syncer_of(instance.owner) is not None
 
     def is_renewed_for_stack(self, instance: Instance) -> bool:
-        """Return whether a stack owns it and asks this operator to renew it."""
+        """Return whether a stack owns the instance and asks this operator to renew it."""
         return instance.renewer == self.operator_name and is_of_stack(instance)
 
 
 def judge_look(look: Look, record: Record, found: Instance | None, now_ms: int) -> Verdict:
-    """Judge what one server holds of what was removed, or may come late.
+    """Judge what one server holds of an instance that was removed, or may come late.
 
-    :param found: as it was read there.
-    :returns: GONE, LEFT, THEIRS of what nobody owns; LATE where its owner must say what is wanted: perhaps of
-        another owner, to whom it was handed over, which may have come late as well.
+    :param found: the instance as it was read at the server.
+    :returns: GONE; LEFT; THEIRS for an instance without an owner; LATE where the owner must say what is
+        wanted, perhaps another owner to whom the instance was handed over, since the hand-over may have come
+        late, too.
     """
     if found is None:
         return Verdict.GONE
@@ -407,9 +439,9 @@ def judge_look(look: Look, record: Record, found: Instance | None, now_ms: int) 
 
 
 def judge_late(record: Record, found: Instance) -> Verdict:
-    """Judge what is ours, and may have come when nobody expected it any more.
+    """Judge an instance of this operator's that may have come late.
 
-    :param found: with our mark, where the status over it may be ours.
+    :param found: the instance, with the mark of leaving if its override may be Eurekube's.
     :returns: LATE where its owner must look at it; else OURS.
     """
     known = record.held
@@ -417,18 +449,18 @@ def judge_late(record: Record, found: Instance) -> Verdict:
 
 
 def is_sent_again(servers: Servers) -> bool:
-    """Return whether an OUT_OF_SERVICE stands at some servers only."""
+    """Return whether only some of the servers have an OUT_OF_SERVICE."""
     held = [one.overridden_status for one in servers.held.values() if one is not None]
     is_everywhere = all(status is Status.OUT_OF_SERVICE for status in held)
     return servers.are_all and not is_everywhere and Status.OUT_OF_SERVICE in held
 
 
 def judge_unlisted(servers: Servers, *, have_settled: bool) -> Verdict:
-    """Judge what is listed no more, and of which no server says that it left.
+    """Judge an instance that is no longer listed, and that no server says has left.
 
-    :param have_settled: True if each server has run for so long that it has heard of all that live, and is
-        alone at its URL.
-    :returns: OURS where it stands, GONE where that is proved; else UNREAD.
+    :param have_settled: True if each server has run for long enough to have heard of all living instances,
+        and is alone at its URL.
+    :returns: OURS if a server holds it, GONE if its absence is proved; else UNREAD.
     """
     if servers.found is not None:
         return Verdict.OURS
@@ -440,15 +472,15 @@ def judge_listed_for_stack(
 ) -> Verdict:
     """Judge a stack's registration that a list suggests to renew.
 
-    What one server holds and another one does not is on its way to that one, or that one has forgotten it, or
-    it was removed there and the first one has missed the removal: it was frozen or cut off. A renewal would
-    bring the last back on all servers, at an address where nobody is any more. So what is old enough, and
-    lacks where a server has run all the time, was removed; but where nobody renewed it for as long as its
-    lease lasts, a server may have evicted it just now, and it stays.
+    If one server holds it and another one does not, it is on its way to the other one, or the other one has
+    forgotten it, or it was removed there and the first one, frozen or cut off, has missed the removal. In the
+    last case a renewal would bring it back on all servers, at an address where nobody is any more. So a
+    registration that is old enough, and is missing at a server that has run all the time, was removed. But if
+    nobody renewed it for as long as its lease lasts, the server may just have evicted it, and it is renewed.
 
     :param now_seconds: Unix time.
-    :param share: asked whether servers tell each other what they get, where that counts.
-    :returns: OURS, REMOVED, or UNREAD where somebody who did not answer may hold it.
+    :param share: called, where it matters, to find out whether servers tell each other of their instances.
+    :returns: OURS, REMOVED, or UNREAD where a server that did not answer may hold it.
     """
     found, dropped = servers.found, record.dropped
     if found is None or not ownership.is_renewed_for_stack(found):
@@ -476,15 +508,16 @@ def judge_missing_of_stack(
     *,
     is_restoring: bool = False,
 ) -> Verdict:
-    """Judge a stack's registration that a renewal missed at a server that held it, or at all of them.
+    """Judge a stack's registration that a renewal missed at a server that held it, or at all servers.
 
-    :param lately: the servers that accepted its renewal lately and lack it.
-    :param removed_from: those of them that have forgotten nothing, as they said after they were read:
-        whichever other one was restarted, it was removed there.
-    :param answered: those that said just before the read since when they run; another one that lacks it may
-        have forgotten it.
+    :param lately: the servers that accepted its renewal lately and now lack it.
+    :param removed_from: those of them that have forgotten nothing, as they said after the read: whichever
+        other server was restarted, the registration was removed there.
+    :param answered: the servers that, just before the read, told for how long they have run; any other that
+        lacks the registration may have forgotten it.
     :param is_restoring: True if it was judged LOST before, and could not be restored.
-    :returns: LOST, REMOVED, or UNREAD where it stands nowhere and no server says any more since when it runs.
+    :returns: LOST, REMOVED, or UNREAD where no server holds it and none tells any more for how long it has
+        run.
     """
     if removed_from:
         return Verdict.REMOVED
@@ -502,10 +535,12 @@ def judge_missing_of_stack(
 def removed_at(servers: Servers, since: float, *, was_dropped: bool = False) -> tuple[str, ...]:
     """Return the servers at which an instance was removed that others still hold.
 
-    None where one has lost its memory, nor behind a load balancer, where each answer may be another one's.
+    None if a server has lost its memory, nor behind a load balancer, where each answer may come from another
+    server.
 
-    :param since: Unix time; what was written later may be on its way.
-    :param was_dropped: True if it is known as removed: then servers that have forgotten nothing tell so, too.
+    :param since: Unix time; a later registration may still be on its way.
+    :param was_dropped: True if the removal is known: then answers of servers that have forgotten nothing
+        count in these cases, too.
     """
     held, found = servers.held, servers.found
     if servers.lost_memory or servers.behind > 1:
@@ -523,13 +558,15 @@ def removed_at(servers: Servers, since: float, *, was_dropped: bool = False) -> 
 
 
 def may_be_evicted(held: Mapping[str, Instance | None], now_seconds: float) -> bool:
-    """Return whether nobody renewed it for so long that a server may have evicted it by itself."""
+    """Return whether nobody has renewed the instance for so long that a server may have evicted it."""
     ends = [one.lease_ends_ms for one in held.values() if one is not None and one.lease_ends_ms is not None]
     return bool(ends) and max(ends) < now_seconds * 1000
 
 
 def is_suggested(record: Record, listed: Instance, now: float) -> bool:
-    """Return whether a list suggests to renew it: not what was removed, until the list is old no more."""
+    """Return whether a list suggests to renew a registration: a removed one only once the list cannot be
+    too old.
+    """
     dropped = record.dropped
     is_news = dropped is None or is_registered_again(dropped, listed)
     return is_news or (dropped is not None and now - dropped.at > windows.LIST_LAG)
@@ -538,7 +575,9 @@ def is_suggested(record: Record, listed: Instance, now: float) -> bool:
 def is_registered_again(
     dropped: Dropped, found: Instance, held: Mapping[str, Instance | None] | None = None
 ) -> bool:
-    """Return whether it was registered after it was dropped: later, or where it had been removed."""
+    """Return whether a registration is newer than the dropped one: by its time, or because it is at a
+    server where that was removed.
+    """
     is_there_again = any((held or {}).get(url) for url in dropped.lacking)
     is_another = is_there_again and found.incarnation != dropped.instance.incarnation
     return is_another or found.written_at_ms > dropped.instance.written_at_ms

@@ -1,7 +1,7 @@
-"""How near a registry is to self-preservation, in which Eureka forgets nobody any more.
+"""The distance of a registry from self-preservation, in which Eureka evicts nobody any more.
 
-A server expects two renewals a minute from each instance and goes into self-preservation when it gets less
-than 85 % of that. Somebody who renews for many others and stops, takes the whole registry there.
+A server expects two renewals a minute from each instance, and goes into self-preservation when it gets less
+than 85 % of that. A process that renews for many others and stops takes the whole registry there.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 RENEWALS_A_MINUTE = 2
 LARGEST_HARMLESS_SHARE = 0.15
-"""An operator that renews a larger share takes Eureka into self-preservation when it stops."""
+"""The largest share of a registry that an operator can stop renewing without taking Eureka into
+self-preservation.
+"""
 
 FEWEST_TO_WARN_OF = 20
-"""In smaller registries a share says little."""
+"""The number of instances in a registry below which the share says little, and no warning is given."""
 
 # Numbers come in the server's locale: 1,234 or 1.234 or with a space between.
 _THRESHOLD = re.compile(r"Renews threshold</td>\s*<td[^>]*>([^<]+)<", re.IGNORECASE)
@@ -23,10 +25,10 @@ _LAST_MINUTE = re.compile(r"Renews \(last min\)</td>\s*<td[^>]*>([^<]+)<", re.IG
 
 @dataclass(frozen=True, slots=True)
 class FrontPage:
-    """A server's front page.
+    """The renewal figures of a server's front page.
 
-    :param threshold: renewals a minute below which it stops forgetting instances.
-    :param last_minute: renewals that it got.
+    :param threshold: the number of renewals a minute below which the server stops evicting instances.
+    :param last_minute: the number of renewals that the server got in the last minute.
     """
 
     threshold: int
@@ -34,18 +36,16 @@ class FrontPage:
 
     @property
     def is_endangered(self) -> bool:
-        """Return whether the server is in self-preservation, or would be with the next renewal that is
-        missing.
-        """
+        """True if the server is in self-preservation, or would be with one renewal less."""
         return self.last_minute <= self.threshold
 
 
 @dataclass(frozen=True, slots=True)
 class RenewalShare:
-    """Our part in a registry.
+    """This process's share of a registry's renewals.
 
-    :param held: instances that we renew; ``registered`` all that the registry holds.
-    :param renewals_last_minute: accepted by one server, in the mean of all of them.
+    :param held: the number of instances that this process renews; ``registered`` of all in the registry.
+    :param renewals_last_minute: the number of renewals that one server accepted, as the mean of all servers.
     """
 
     held: int
@@ -54,17 +54,17 @@ class RenewalShare:
 
     @property
     def renewals_expected(self) -> int:
-        """Return the renewals a minute that a server expects of our instances."""
+        """The renewals a minute that a server expects of this process's instances."""
         return RENEWALS_A_MINUTE * self.held
 
     @property
     def share(self) -> float:
-        """Our share of the registry, 0 to 1."""
+        """The share of the registry's instances that this process renews, 0 to 1."""
         return self.held / self.registered if self.registered else 0.0
 
     @property
     def warning(self) -> str:
-        """Return a warning for a person; empty where there is none."""
+        """A warning for a person; empty for none."""
         if self.share <= LARGEST_HARMLESS_SHARE or self.registered < FEWEST_TO_WARN_OF:
             return ""
         return (
@@ -75,7 +75,7 @@ class RenewalShare:
 
 
 def figures_from_page(page: str) -> FrontPage | None:
-    """Read a server's front page; None where it is another page, e.g. one that asks to log in."""
+    """Parse a server's front page; None for another page, e.g. one that asks to log in."""
     threshold, last_minute = _THRESHOLD.search(page), _LAST_MINUTE.search(page)
     if threshold is None or last_minute is None:
         return None

@@ -1,8 +1,8 @@
-"""Servers that are no Eureka, so that a 404 of theirs does not prove an absence.
+"""Detection of servers that are not Eureka, so that their 404 does not prove that an instance is absent.
 
 A gateway that lost its route, or another server at a wrong URL, answers 404 to everything, as a Eureka does
-for an instance that it does not hold. Its list tells one from the other. It is asked for once, and only where
-something is missed.
+for an instance that it does not hold. Only a Eureka gives a list of instances. The list is asked for once,
+and only where an instance is missing.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _verified: WeakSet[Peer] = WeakSet()
 
 
 def require_a_verified_server(what: str, peers: Peers) -> dict[str, RegistryError]:
-    """Why each other server is not taken at its word, where at least one must be a Eureka.
+    """Return, by URL, why servers cannot be believed; at least one must be a Eureka.
 
-    :param what: the request that was tried, for the error.
-    :raises RegistryUnreachable: none is one.
+    :param what: the attempted request, for the error.
+    :raises RegistryUnreachable: no server is a Eureka.
     """
     found = peers.each(_verify)[1]  # what is no Eureka, or gives no answer
     if len(found) < len(peers.peers):

@@ -1,10 +1,11 @@
-"""Batches to a server that is alone, which the threads that write to it share.
+"""Batches to a single server, shared by the threads that write to it.
 
-What comes while a request is under way goes together in the next one, and the server carries it out in the
-order in which it came. So a removal is looked at in one request and sent in the next, and both carry what
-others write meanwhile; nobody waits for more than the request that is under way.
+Items that come while a request is under way are sent together in the next one, and the server handles them in
+the order in which they came. So a removal is read in one request and sent in the next, and both carry other
+threads' items; nobody waits longer than for the request that is under way.
 
-Several servers share none: what waits for one of them that is frozen may be undone by the time it is sent.
+With several servers batches are not shared: a change that waits for a frozen one may be undone by the time it
+is sent.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from eurekube_provider.eureka.protocol.batch import MOST_ITEMS, ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
 
 MOST_SHARED = 50
-"""More items are sent by themselves, at once: a request of their own costs an item little then."""
+"""The most items that are sent together with others; more get a request of their own at once, which then
+costs little for each item.
+"""
 
 
 @dataclass(slots=True, eq=False)
 class _Part:
     """The items of one thread, and the answers to them.
 
-    :ivar turn: set when they were answered, or when the thread is to send what waits.
+    :ivar turn: set when the items were answered, or when the thread must send the waiting ones.
     """
 
     items: Sequence[bytes]
@@ -47,9 +50,9 @@ class SharedBatches:
         self.waiting: deque[_Part] = deque()
 
     def send(self, items: Sequence[bytes]) -> Sequence[ItemResponse]:
-        """Have the server carry out items, perhaps with others'; see :meth:`.Peer.batch`.
+        """Have the server carry out items, perhaps together with others'; see :meth:`.Peer.batch`.
 
-        :returns: an answer for each, in their order.
+        :returns: an answer for each item, in their order.
         """
         if len(items) > MOST_SHARED:
             return self._peer.batch(items)
@@ -68,7 +71,9 @@ class SharedBatches:
         return mine.answers
 
     def _send_waiting(self) -> None:
-        """Send what waits in one request, and have the first one that came meanwhile send the next."""
+        """Send the waiting items in one request, and have the first thread that came meanwhile send the
+        next.
+        """
         with self._lock:
             parts, room = list[_Part](), MOST_ITEMS
             while self.waiting and len(self.waiting[0].items) <= room:

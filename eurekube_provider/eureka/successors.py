@@ -1,14 +1,14 @@
-"""Successors of an instance stand at a server before the instance leaves it.
+"""A check that a server holds the successors of an instance before the instance is removed from it.
 
-A registration goes to one server, which tells the others, and a removal to each of them. A server that the
-others cannot reach would lose the last instance of an application at once, and hear of what replaces it only
+A registration goes to one server, which tells the others, but a removal goes to each of them. A server that
+the others cannot reach would lose the last instance of an application at once, and hear of its successor only
 from the renewals, some 70 s later: its callers would find none. So a server that was not seen to hold any of
-those that remain is asked for them first, and sent them where it lacks them.
+the remaining instances is first asked for them, and they are registered there if it lacks them.
 
-The question is rare. The record knows where each registration was taken, or seen since; what was registered
-longer ago than :data:`.windows.SUCCESSORS_SENT` stands everywhere as far as anybody can tell. So one more
-request is sent only by anyone who removes the last instance that a server is known to hold, of an application
-that has others; and its answer holds for those that follow.
+The question is rare. The record notes which servers took or showed each registration; one that is older than
+:data:`.windows.SUCCESSORS_SENT` is assumed to be everywhere. So only the removal of the last instance that a
+server is known to hold, of an application that has others, costs one more request; and its answer holds for
+the following removals.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ from eurekube_provider.eureka.table import Table
 _log = logging.getLogger(__name__)
 
 HeldBack = Mapping[str, RegistryError]
-"""The servers at which instances are not removed now, by URL, and why."""
+"""The servers, by URL, at which instances must not be removed yet, and the reason."""
 
 
 def held_back(peers: Peers, table: Table, leaving: Collection[Instance]) -> HeldBack:
-    """Return where these must not be removed yet, after each server was notified of what replaces them.
+    """Return the servers at which these instances must not be removed yet, after their successors were
+    registered there.
 
-    A stack's run ends, and what it was asked to remove leaves: it tells each server, and waits for none.
+    For a stack's run none is returned: its removals must be done when it ends, so that it does not wait for a
+    server.
 
-    :param leaving: of one application. What else remains of it replaces them.
+    :param leaving: instances of one application. The application's remaining instances are their successors.
     """
     unseen = table.unseen_successors(leaving)
     if not unseen:
@@ -52,7 +54,7 @@ def held_back(peers: Peers, table: Table, leaving: Collection[Instance]) -> Held
 
 
 def held_back_by_application(peers: Peers, table: Table, leaving: Iterable[Instance]) -> dict[str, HeldBack]:
-    """Return :func:`held_back` of each application of which some are leaving."""
+    """Return :func:`held_back` for each application with leaving instances."""
     by_application = defaultdict[str, list[Instance]](list)
     for one in leaving:
         by_application[one.application].append(one)
@@ -60,10 +62,10 @@ def held_back_by_application(peers: Peers, table: Table, leaving: Iterable[Insta
 
 
 def _require_successors(peer: Peer, peers: Peers, table: Table, unseen: Collection[Instance]) -> None:
-    """Have a server hold what replaces an instance.
+    """Make sure that a server holds a successor of the leaving instances.
 
-    :raises RegistryUnreachable: it does not answer.
-    :raises RegistryRejected: it holds none of them, and was notified of none.
+    :raises RegistryUnreachable: the server does not answer.
+    :raises RegistryRejected: the server holds none of the successors, and none could be registered there.
     """
     lacking = list[Instance]()
     for one in unseen:
@@ -87,5 +89,5 @@ def _require_successors(peer: Peer, peers: Peers, table: Table, unseen: Collecti
 
 
 def refusal(held: HeldBack) -> RegistryError | None:
-    """Return why a removal is to be tried again; None where each server that answers may carry it out."""
+    """Return why a removal must be tried again; None where each server that answers may carry it out."""
     return next((error for error in held.values() if not isinstance(error, RegistryUnreachable)), None)

@@ -1,7 +1,8 @@
-"""The records of one Eureka: our own writes and uncached reads, and lists, which only suggest.
+"""The records of one Eureka: from this process's writes and uncached reads, and from lists, which are only
+hints.
 
-A list is up to half a minute old, so that it never overrules what was written or read meanwhile; where it
-contradicts older knowledge it raises a doubt, which an uncached read settles.
+A list is up to half a minute old, so that it never overrules a recent write or read; where it contradicts
+older knowledge, an uncached read decides.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ T = TypeVar("T")
 FEWEST_TO_PURGE = 1000
 
 MOST_LOOKED_FOR = 10_000
-"""Removals that a server still has to be asked for; beyond, the oldest are left to lapse."""
+"""The most removals for which servers are still to be asked; beyond it, the oldest are left to lapse."""
 
 
 class Table:
-    """One Eureka as far as it is known; any number of threads may share it.
+    """All that is known of one Eureka; any number of threads may share it.
 
-    :param urls: its servers.
-    :ivar listener: the receiver of changes; none before its registry is started.
+    :param urls: the URLs of its servers.
+    :ivar listener: the receiver of changes; None before the registry is started.
     """
 
     def __init__(self, clock: Callable[[], float] = elapsed_seconds, urls: Sequence[str] = ()) -> None:
@@ -61,13 +62,15 @@ class Table:
         self._by_name: dict[str, Counter[str]] = defaultdict(Counter)
 
     def tell(self, owners: Iterable[str | None]) -> None:
-        """Tell the listener that instances of these owners are not what they were; of nobody's, nothing."""
+        """Notify the listener that instances of these owners have changed; None, for no owner, is skipped."""
         for owner in set(owners):
             if owner and self.listener is not None:
                 self.listener.owner_changed(owner)
 
     def tell_of(self, instances: Collection[Instance]) -> None:
-        """Tell whose these are, and who has others in an application of which one registered itself."""
+        """Notify the owners of these instances, and owners in an application in which one of them
+        registered itself.
+        """
         self.tell({one.owner for one in instances} | self._owners_beside(instances))
 
     def _owners_beside(self, instances: Iterable[Instance]) -> set[str | None]:
@@ -75,15 +78,15 @@ class Table:
         return {one.owner for name in names for one in self.application(name)}
 
     def found(self, instance: Instance, *, former: str | None = None) -> None:
-        """Keep an instance that an uncached read found.
+        """Store an instance that an uncached read found.
 
-        :param former: the owner before, where a server may not know that it was handed over.
+        :param former: the owner before, where a server may not know of the hand-over.
         """
         with self._changing(instance.key) as record:
             self._stands(record, instance, former)
 
     def registered(self, instance: Instance) -> Instance | None:
-        """Keep an instance that was written; returns what was known to stand there."""
+        """Store an instance that was written; return the one that was known before."""
         with self._changing(instance.key) as record:
             before = record.held
             self._forget_override(record)
@@ -92,24 +95,24 @@ class Table:
             return before
 
     def gone(self, key: Key, *, is_forgotten: bool = False) -> None:
-        """Hold no more what an uncached read did not find.
+        """Remove an instance that an uncached read did not find.
 
-        :param is_forgotten: True if the servers may have lost it: what a person had set over its status comes
-            back with it.
+        :param is_forgotten: True if the servers may have lost it: a person's override is then restored with
+            it.
         """
         with self._changing(key) as record:
             self._leaves(record, is_forgotten=is_forgotten)
 
     def unseen(self, key: Key) -> None:
-        """No server that answers holds it: what any list says of it next is believed."""
+        """Remove an instance that no server holds; the next list that shows it is believed."""
         with self._changing(key) as record:
             self._drop(record)
             record.touched_at = None
 
     def removed(self, instance: Instance, *, is_certain: bool = False) -> None:
-        """Hold no more what was removed, and have every server looked at for it, as it may still come.
+        """Store a removal, and plan checks (looks) of every server, where the instance may still come back.
 
-        :param is_certain: True if it may only come by a write of ours that got no answer.
+        :param is_certain: True if it could come back only by a write of this process that got no answer.
         """
         with self._changing(instance.key) as record:
             newest, former = rules.newest_sent(record, instance, self.clock()), record.former_owners
@@ -123,7 +126,7 @@ class Table:
                 self._look(record, newest, former, is_removed=True)
 
     def forgot(self, instance: Instance) -> None:
-        """Remember for its owner what no server holds any more, and nobody removed."""
+        """Remember for its owner an instance that no server holds any more, and that nobody removed."""
         with self._changing(instance.key) as record:
             lost = record.held or instance
             if lost.owner:
@@ -131,22 +134,22 @@ class Table:
                 self._lost_by_owner[lost.owner].add(record.key)
 
     def lost(self, owner: str) -> list[Instance]:
-        """Return what the servers forgot of an owner."""
+        """Return the instances of an owner that the servers forgot."""
         with self._lock:
             keys = self._lost_by_owner.get(owner, ())
             return [lost[owner] for key in keys if (lost := self._records[key].lost)]
 
     def lost_override(self, key: Key) -> Status:
-        """The status that was set over an instance when every server forgot it; else UNKNOWN."""
+        """Return the override that an instance had when every server forgot it; else UNKNOWN."""
         with self._lock:
             record = self._records.get(key)
             lost = record.lost_override if record is not None else None
             return Status.UNKNOWN if lost is None else lost.overridden_status
 
     def give_up(self, owner: str, wanted: Collection[Key]) -> None:
-        """Let what the servers forgot of an owner be, and keep what was set over the status of what it wants.
+        """Drop an owner's forgotten instances, and keep lost overrides only for the instances that it wants.
 
-        A pod that takes the name of one which ended meanwhile is another one.
+        A pod that takes the name of an ended one is another pod, and does not inherit the override.
         """
         with self._lock:
             for record in [self._records[key] for key in self._lost_by_owner.get(owner, ())]:
@@ -159,9 +162,9 @@ class Table:
                     self._tidy(record)
 
     def unanswered(self, sent: Instance) -> None:
-        """Remember a write that got no answer, be it a registration or, with an override, a status.
+        """Remember a write that got no answer, be it a registration or an override.
 
-        Every server is looked at for it: one may carry it out late, when nobody wants it any more.
+        Every server will be checked for it: one may carry the write out late, when nobody wants it any more.
         """
         with self._changing(sent.key) as record:
             if sent.is_overridden:
@@ -171,7 +174,7 @@ class Table:
             self._look(record, sent)
 
     def unanswered_many(self, sent: Iterable[Instance]) -> None:
-        """Remember registrations of a batch that got no answer, which carry a person's status along."""
+        """Remember registrations of a batch that got no answer, without the overrides that they carried."""
         for one in sent:
             with self._changing(one.key) as record:
                 own = one.status if one.is_leaving else Status.UP
@@ -179,9 +182,9 @@ class Table:
                 record.sent = Sent(as_sent, self.clock())
 
     def overriding(self, instance: Instance) -> None:
-        """Remember that a status over an instance's own is about to be set or taken off.
+        """Note that an override is about to be set or cleared.
 
-        Every server is looked at for it: a server may tell another one of it again later.
+        Every server will be checked for it: a server may tell another one of the override again later.
         """
         if len(self._urls) < 2:
             return
@@ -190,7 +193,7 @@ class Table:
             self._look(record, instance)
 
     def due(self, url: str) -> list[Look]:
-        """Return the looks at a server that are due."""
+        """Return the planned checks (looks) of a server that are due."""
         now = self.clock()
         with self._lock:
             looks = [record.looks.get(url) for record in self._looked_for.values() if record.looks]
@@ -199,11 +202,11 @@ class Table:
     def looked(
         self, url: str, looks: Iterable[Look], after_seconds: Sequence[float], *, was_away: bool = False
     ) -> None:
-        """Plan the looks at a server after these.
+        """Plan the next checks of a server after these.
 
-        :param after_seconds: when what was removed is looked for.
-        :param was_away: True if the server did not answer before. It may have updated the others of what it
-            held, so that they are looked at again.
+        :param after_seconds: the seconds after a removal at which servers are checked.
+        :param was_away: True if the server did not answer before. It may have told the others of its
+            instances, so that they are checked again.
         """
         at = self.clock() + after_seconds[0]
         with self._lock:
@@ -223,32 +226,36 @@ class Table:
                     self._tidy(record)
 
     def accepted(self, url: str, instances: Iterable[Instance]) -> None:
-        """Note that a server accepted the renewals of these."""
+        """Note that a server accepted the renewals of these instances; only stacks' are remembered."""
         for key in [one.key for one in instances if rules.is_of_stack(one)]:
             with self._changing(key) as record:
                 record.accepted_at = {**(record.accepted_at or {}), url: self.clock()}
 
     def accepted_lately(self, url: str, instance: Instance) -> bool:
-        """Return whether a server accepted its renewal so lately that it cannot have evicted it since."""
+        """Return whether a server accepted a renewal of the instance so recently that it cannot have
+        evicted it since.
+        """
         with self._lock:
             record = self._records.get(instance.key)
             return record is not None and rules.accepted_lately(record, url, instance, self.clock())
 
     def lacks(self, url: str, instance: Instance) -> bool:
-        """Note that a server lacks what others hold; returns whether it is cut off: it has for long."""
+        """Note that a server lacks an instance that others hold; return whether it has for so long that it
+        is cut off.
+        """
         with self._changing(instance.key) as record:
             record.lacking_since = {url: self.clock(), **(record.lacking_since or {})}
             return rules.is_cut_off(record, url, instance, self.clock())
 
     def lacks_no_more(self, url: str, key: Key) -> None:
-        """Note that a server holds it."""
+        """Note that a server holds the instance."""
         with self._lock:
             record = self._records.get(key)
             if record is not None and record.lacking_since:
                 record.lacking_since.pop(url, None)
 
     def took(self, url: str, instances: Iterable[Instance]) -> None:
-        """Note that a server took the registrations of these, of which others may not know yet."""
+        """Note that a server took the registrations of these instances, of which others may not know yet."""
         if len(self._urls) < 2:
             return
         now = self.clock()
@@ -265,7 +272,7 @@ class Table:
                 self._expires(record)
 
     def seen(self, url: str, keys: Iterable[Key]) -> None:
-        """Note that a server was seen to hold these."""
+        """Note that a server was seen to hold these instances."""
         if not self._spreading:
             return
         with self._lock:
@@ -283,9 +290,10 @@ class Table:
             self._spreading.pop(record.key, None)
 
     def unseen_successors(self, leaving: Collection[Instance]) -> dict[str, list[Instance]]:
-        """Return what each server was not seen to hold of what replaces these, by URL; see :mod:`.rules`.
+        """Return, by server, the successors of these instances that it was not seen to hold; see
+        :mod:`.rules`.
 
-        :param leaving: of one application. They replace nothing from now on.
+        :param leaving: instances of one application. From now on they are nobody's successors.
         """
         if not self._spreading:
             return {}
@@ -306,31 +314,38 @@ class Table:
             return found
 
     def left(self, keys: Iterable[Key]) -> None:
-        """Note that a server says that these were deregistered or evicted, and do not stand again."""
+        """Note that a server says that these instances were deregistered or evicted, and not registered
+        again.
+        """
         for key in keys:
             with self._changing(key) as record:
                 record.left_at = self.clock()
 
     def evicted(self, keys: Iterable[Key]) -> None:
-        """Note that one of several servers says that it evicted these: others may have their renewals."""
+        """Note that one of several servers says that it evicted these instances: others may have their
+        renewals.
+        """
         for key in keys:
             with self._changing(key) as record:
                 record.evicted_at = self.clock()
 
     def forget_who_left(self) -> None:
-        """Forget of what stands again that it ever left, and that it was asked for."""
+        """Forget, for instances that are registered again, that they left and that servers were asked for
+        them.
+        """
         with self._lock:
             for record in self._expiring.values():
                 if record.held is not None:
                     record.left_at = record.evicted_at = record.asked_at = record.waits_at = None
 
     def may_ask(self, keys: Iterable[Key], most: int) -> list[Key]:
-        """Choose the keys that servers may be asked for now, the longest ago first, and note that they are.
+        """Choose the keys for which servers may be asked now, the longest unasked first, and note the
+        question.
 
-        Others wait that an earlier question left out. Where that was asked for longer ago it has its turn
-        first: else a large application would keep all others from being asked for.
+        Keys that an earlier question left out may still wait. If such a key has been unasked for longer it
+        has its turn first: else a large application would keep all others from being asked for.
 
-        :param most: within :data:`.windows.PROOFS_COUNTED`.
+        :param most: the most keys within :data:`.windows.PROOFS_COUNTED`.
         """
 
         def asked_at(record: Record) -> float:
@@ -357,7 +372,7 @@ class Table:
     def drop(self, instance: Instance, lacking: Set[str] = frozenset()) -> None:
         """Note that a stack's registration is not renewed, since it was removed.
 
-        :param lacking: the servers that held it no more when its renewal missed it.
+        :param lacking: the servers that no longer held it when its renewal missed it.
         """
         with self._changing(instance.key) as record:
             before = record.dropped
@@ -366,19 +381,21 @@ class Table:
             record.dropped = Dropped(instance, self.clock(), lacking)
 
     def drop_no_more(self, key: Key) -> None:
-        """Note that it is renewed again."""
+        """Note that a stack's registration is renewed again."""
         with self._lock:
             if key in self._records:
                 self._records[key].dropped = None
 
     def record(self, key: Key) -> Record:
-        """Return a copy of what is known of a key now."""
+        """Return a copy of a key's record as it is now."""
         with self._lock:
             record = self._records.get(key)
             return replace(record) if record is not None else Record(key)
 
     def marked(self, held: Iterable[Instance]) -> list[Instance]:
-        """Put our mark on instances whose OUT_OF_SERVICE may be one of ours that came late."""
+        """Return instances, with the mark of leaving added where their OUT_OF_SERVICE may be a late one of
+        this process.
+        """
         with self._lock:
             now = self.clock()
             return [
@@ -387,18 +404,22 @@ class Table:
             ]
 
     def _may_be_ours(self, held: Instance, now: float) -> bool:
-        """Return whether what passes for a person's OUT_OF_SERVICE may be ours; the lock is held."""
+        """Return whether an OUT_OF_SERVICE that passes for a person's may be this process's; the lock must
+        be held.
+        """
         record = self._records.get(held.key)
         return record is not None and rules.is_out_by_us(record, now)
 
     def doubt(self) -> None:
-        """Believe the next list: somebody else may have changed anything since we wrote or read it."""
+        """Believe the next list: somebody else may have changed anything since this process wrote or read
+        it.
+        """
         with self._lock:
             for record in self._records.values():
                 record.is_firm, record.touched_at = False, None
 
     def stand_by(self) -> None:
-        """Believe the next list, and forget what only holds for who leads."""
+        """Believe the next list, and forget the state that only the leading replica needs."""
         self.doubt()
         with self._lock:
             for record in list(self._records.values()):
@@ -408,28 +429,28 @@ class Table:
                 self._tidy(record)
 
     def get(self, key: Key) -> Instance | None:
-        """One instance."""
+        """Return the instance of a key; None for none."""
         with self._lock:
             record = self._records.get(key)
             return record.held if record is not None else None
 
     def holds(self, key: Key) -> bool:
-        """Return whether something stands there."""
+        """Return whether a key has an instance."""
         return self.get(key) is not None
 
     def is_new(self, key: Key) -> bool:
-        """Return whether nothing stands there, and nothing was written or removed there lately."""
+        """Return whether a key has no instance, and none was written or removed lately."""
         with self._lock:
             record = self._records.get(key)
             return record is None or (record.held is None and record.touched_at is None)
 
     def owned(self, owner: str) -> list[Instance]:
-        """The instances of an owner."""
+        """Return the instances of an owner."""
         with self._lock:
             return self._held(self._by_owner.get(owner, ()))
 
     def known(self, owner: str = "", application: str = "") -> list[Instance]:
-        """The instances of an owner, of an application, of both, or all."""
+        """Return the instances of an owner, of an application, of both, or all."""
         if owner:
             owned, name = self.owned(owner), application.upper()
             return [one for one in owned if one.application == name] if name else owned
@@ -439,12 +460,12 @@ class Table:
             return [record.held for record in self._records.values() if record.held is not None]
 
     def application(self, name: str) -> list[Instance]:
-        """The instances of an application, no matter who owns them."""
+        """Return the instances of an application, no matter who owns them."""
         with self._lock:
             return self._held(self._by_application.get(name.upper(), ()))
 
     def owners(self) -> set[str]:
-        """All owners that have an instance."""
+        """Return all owners that have an instance."""
         with self._lock:
             return set(self._by_owner)
 
@@ -459,14 +480,16 @@ class Table:
             return len(self._by_owner.get(owner, ()))
 
     def up(self, *, owner: str = "", cluster: str = "") -> int:
-        """Return how many of an owner, or of a cluster's syncers, are UP, as the brake counts them."""
+        """Return how many instances of an owner, or of a cluster's syncers, are UP, as the brake counts
+        them.
+        """
         with self._lock:
             return self._up_by_owner[owner] if owner else self._up_by_cluster[cluster]
 
     def owners_called(self, name: str) -> list[str]:
         """Return the owners of instances that callers find under a name: an application's or a VIP address.
 
-        An empty one is of what nobody of ours registered.
+        The empty owner stands for instances that Eurekube did not register.
         """
         with self._lock:
             return list(self._by_name.get(name.lower(), ()))
@@ -477,12 +500,15 @@ class Table:
     def merge(
         self, listed: Iterable[Instance], *, is_complete: bool = True, is_forgotten: bool = False
     ) -> tuple[list[Instance], list[Key]]:
-        """Take a list of the whole registry; the owners beside what registered itself and left are informed.
+        """Merge a list of the whole registry into the records.
 
-        :param is_complete: True if what it lacks is there no more, as far as a list can tell.
-        :param is_forgotten: True if servers may have lost what it lacks, see :meth:`gone`.
-        :returns: the news: instances that were not known, or otherwise, and are believed as listed; and the
-            doubts: keys of which older firm knowledge and the list say different things.
+        If an instance that registered itself has left, the owners of other instances in its application are
+        notified.
+
+        :param is_complete: True if an instance that the list lacks is gone, as far as a list can tell.
+        :param is_forgotten: True if servers may have lost instances that the list lacks, see :meth:`gone`.
+        :returns: the news: instances that were unknown or different, and are believed as listed; and the
+            doubts: keys for which the list contradicts older firm knowledge.
         """
         suggested = {instance.key: instance for instance in listed}
         news: list[Instance] = []
@@ -521,21 +547,23 @@ class Table:
 
     @contextmanager
     def _changing(self, key: Key) -> Iterator[Record]:
-        """Hand out a record that may be changed, with the lock held."""
+        """Yield a record that may be changed, with the lock held."""
         with self._lock:
             record = self._record(key)
             yield record
             self._expires(record)
 
     def _record(self, key: Key) -> Record:
-        """The record of a key, made where there is none; the lock is held, here and below."""
+        """Return the record of a key, made if there is none; the lock must be held, here and in the
+        methods below.
+        """
         record = self._records.get(key)
         if record is None:
             record = self._records[key] = Record(key)
         return record
 
     def _stands(self, record: Record, instance: Instance, former: str | None) -> None:
-        """Hold what was written, or read past the caches."""
+        """Store an instance that was written, or read past the caches."""
         if former:
             record.former_owners |= {former}
         self._forget_lost(record)
@@ -549,7 +577,9 @@ class Table:
     def _look(
         self, record: Record, instance: Instance, former: Set[str] = frozenset(), *, is_removed: bool = False
     ) -> None:
-        """Have every server looked at: of what only may come, where no look is planned yet."""
+        """Plan checks of every server; for an instance that may only come late, just where none is planned
+        yet.
+        """
         if not self._urls:
             return
         look = Look(instance, self.clock() + windows.SWEEP[0], is_removed=is_removed, former=former)
@@ -567,7 +597,7 @@ class Table:
             self._tidy(oldest)
 
     def _forget_lost(self, record: Record, owner: str = "") -> None:
-        """Put nothing back for an owner, by default for any."""
+        """Forget the lost instance of an owner, by default of any owner, so that it is not restored."""
         if record.lost is None:
             return
         left = {name: one for name, one in record.lost.items() if owner and name != owner}
@@ -587,7 +617,9 @@ class Table:
             self._records.pop(record.key, None)
 
     def _expires(self, record: Record) -> None:
-        """Note that something of it expires, and forget what did; as that costs what there is, seldom."""
+        """Note that a record has entries that expire; now and then forget expired entries, since that
+        visits all such records.
+        """
         self._expiring[record.key] = record
         if len(self._expiring) >= self._purge_from:  # no list comes that would do it
             self._purge(self.clock())
@@ -600,13 +632,15 @@ class Table:
         self._purge_from = max(FEWEST_TO_PURGE, 2 * len(self._expiring))
 
     def _hold(self, record: Record, instance: Instance | None) -> None:
-        """Hold what stands there, None for nothing, and find it by whatever is asked for."""
+        """Set a record's instance, None for none, and update all indexes."""
         self._count_in(record, -1)
         record.held = instance
         self._count_in(record, 1)
 
     def _drop(self, record: Record, *, is_forgotten: bool = False) -> None:
-        """Hold nothing; the status that a person set, and not ours, is kept of what servers forgot."""
+        """Remove a record's instance; if servers forgot it, keep a person's override, but none of
+        Eurekube's.
+        """
         instance = record.held
         if is_forgotten and instance is not None and instance.is_overridden and not instance.is_leaving:
             record.lost_override = instance
@@ -615,7 +649,7 @@ class Table:
         record.is_firm = False
 
     def _count_in(self, record: Record, by: int) -> None:
-        """Count what is held in, by 1, or out, by -1."""
+        """Add a record's instance to the counts and indexes (by 1), or remove it (by -1)."""
         instance, key = record.held, record.key
         if instance is None:
             return

@@ -1,5 +1,6 @@
-"""Servers and the peers to which they forward: whether a batch, which no server forwards, can reach every one
-of them.
+"""The servers and the peers to which they forward, by which to decide whether batches reach every server.
+
+No server forwards a batch.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from eurekube_provider.eureka.protocol.peer import Peer
 _log = logging.getLogger(__name__)
 
 NOBODY_ANSWERS = "no server answers"
-"""Why it is not known whether batches can be used."""
+"""The reason for which it is not known whether batches can be used."""
 
 Replicas = tuple[str, ...]
 Each = Callable[[Callable[[Peer], Replicas]], tuple[Mapping[str, Replicas], Mapping[str, RegistryError]]]
-"""Asks every server; see :meth:`eurekube_provider.eureka.peers.Peers.each`."""
+"""A function that asks every server; see :meth:`eurekube_provider.eureka.peers.Peers.each`."""
 
 
 class Topology:
     """The servers of one Eureka cluster, as they name each other.
 
-    Batches work where every replica that a server names is one of our URLs, and not the one at which it was
-    asked; not behind a load balancer, whose URL the servers may name as that of all of them. While no server
-    answers, what was known last holds: all of them restarted would otherwise get their thousands of instances
-    back one by one.
+    Batches work where every replica that a server names is one of the configured URLs, and not the URL at
+    which that server was asked. They do not work behind a load balancer, whose URL the servers may name as
+    that of all of them. While no server answers, the last result holds: otherwise servers that were all
+    restarted would get their thousands of instances back one by one.
     """
 
     def __init__(self, urls: Sequence[str], each: Each) -> None:
@@ -66,7 +67,9 @@ class Topology:
         self._believed_until = time.monotonic() + windows.TOPOLOGY
 
     def obstacle(self) -> str | None:
-        """Ask the servers why batches cannot be used; None where they can, or :data:`NOBODY_ANSWERS`."""
+        """Ask the servers, and return why batches cannot be used; None where they can, or
+        :data:`NOBODY_ANSWERS`.
+        """
         known = set(map(_plain_url, self._urls))
 
         def ask(peer: Peer) -> tuple[str, ...]:
@@ -93,7 +96,7 @@ class Topology:
 
 
 def twins(identities: Mapping[str, tuple[str, ...] | None]) -> dict[str, str]:
-    """Return the URLs that lead to a server which another one leads to as well, and that other one.
+    """Return the URLs that lead to the same server as another URL, each with that other URL.
 
     :param identities: the identity of the server at each URL, see
         :class:`~eurekube_provider.eureka.protocol.server_status.ServerStatus`.
@@ -109,9 +112,9 @@ def _without_credentials(url: str) -> str:
 
 
 def _plain_url(url: str) -> str:
-    """A URL as it can be compared: without credentials, and the case and slashes that mean nothing.
+    """Return a URL in a form that can be compared: without credentials, with case and slashes normalised.
 
-    Servers name others by what somebody wrote; what is no URL is returned as it is.
+    Servers name others by text that somebody wrote; a text that is not a URL is returned as it is.
     """
     try:
         parts = urlsplit(url)

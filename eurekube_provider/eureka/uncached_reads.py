@@ -1,8 +1,8 @@
-"""Reads of given instances at the servers, each by itself and past the caches.
+"""Reads of given instances at the servers, each by a request of its own and past the caches.
 
-A list is answered from a cache, and anyone who asks for one that nobody else asks for leaves a copy of the
-whole registry in the server for good. The read of one instance is answered by no cache, leaves nothing behind
-and renews nothing, so that what died goes on to lapse however often somebody reads it.
+A list is answered from a cache, and a request for a list that nobody else asks for leaves a copy of the whole
+registry in the server for good. The read of one instance uses no cache, leaves nothing behind and renews
+nothing, so that a dead instance lapses however often somebody reads it.
 
 Source: ResponseCacheImpl and InstanceResource of Netflix/eureka.
 """
@@ -19,17 +19,19 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 
 READS_AT_ONCE = 8
-"""To one server; its connections are pooled."""
+"""The number of reads at once from one server; its connections are pooled."""
 
 Refused = dict[Key, RegistryRejected]
-"""Of which instances a server says nothing for good, e.g. under an id that it refuses in a URL, and why."""
+"""Instances about which a server refuses to answer for good, e.g. for an id that it does not accept in a
+URL, and the error.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class UncachedReads:
-    """The servers' answers about the instances that were asked for.
+    """The servers' answers about instances.
 
-    :ivar by_url: by server and key, None where it holds nothing.
+    :ivar by_url: by server and key, the instance; None where the server does not hold it.
     :ivar failures: the servers that did not answer.
     """
 
@@ -37,15 +39,15 @@ class UncachedReads:
     failures: dict[str, RegistryError]
 
     def newest(self, key: Key) -> Instance | None:
-        """The newest version that any server holds."""
+        """Return the newest version that any server holds."""
         return newest(answers.get(key) for answers in self.by_url.values())
 
     def of(self, key: Key) -> dict[str, Instance | None]:
-        """Return what each server that answered holds under a key, by URL."""
+        """Return, by URL, what each server that answered holds under a key."""
         return {url: answers.get(key) for url, answers in self.by_url.items()}
 
     def joined(self, other: UncachedReads) -> UncachedReads:
-        """Put together what these reads and others found."""
+        """Return the answers of these reads and others together."""
         urls = self.by_url.keys() | other.by_url.keys()
         by_url = {url: {**self.by_url.get(url, {}), **other.by_url.get(url, {})} for url in urls}
         return UncachedReads(by_url, {**self.failures, **other.failures})
@@ -54,11 +56,11 @@ class UncachedReads:
 def read_each(
     peer: Peer | Peers, keys: Iterable[Key], refused: Refused | None = None
 ) -> dict[Key, Instance | None]:
-    """Read instances as one server holds them now; of several, the first that answers and holds one.
+    """Read instances as one server holds them now; of several servers, the first that answers and holds one.
 
-    :param refused: is given those that are refused, which count as not held: none of them stops another.
-        Without it, one that is refused fails all.
-    :raises RegistryError: the first that failed; no other is begun after it.
+    :param refused: receives the instances that are refused, which count as not held, so that the others are
+        still read. Without it, one refusal fails the whole call.
+    :raises RegistryError: the first read that failed; no other is begun after it.
     """
     wanted = list(dict.fromkeys(keys))
     failures: list[RegistryError] = []
@@ -87,7 +89,7 @@ def read_each(
 def read_everywhere(peers: Peers, keys: Iterable[Key], refused: Refused | None = None) -> UncachedReads:
     """Read instances as every server holds them now.
 
-    :param refused: is given those that a server refused, as in :func:`read_each`.
+    :param refused: receives the instances that a server refused, as in :func:`read_each`.
     :raises RegistryError: no server answered.
     """
     wanted = list(keys)

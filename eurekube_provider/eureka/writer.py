@@ -1,24 +1,23 @@
 """The one place that writes to Eureka: plans, single instances, statuses and removals, by single requests.
 
-Many changes go in batches (:mod:`.batches`), by the same rules: what is there is read past the servers'
-caches, :mod:`.rules` says what is to be sent over it, and what was sent is noted (:mod:`.notes`).
-
+Many changes go in batches (:mod:`.batches`), by the same rules: the registered instance is read past the
+servers' caches, :mod:`.rules` gives the registration to send over it, and the write is noted (:mod:`.notes`).
 Each read has one purpose:
 
-- Before an update one server tells whose the instance is now, and which timestamp it has: a list could be
-  half a minute old. A plan that was made a moment ago of such a read needs no other.
-- Before a removal every server tells it: what one of them alone holds may be somebody else's, and what none
-  of them holds is not removed, since that could only hit anyone who registers it at this moment. Afterwards
-  nothing is read, but where several servers answer at one URL. A server answers a removal by whether it held
-  the instance; what a renewal that was on its way brings back comes a second later, and anyone who removes
-  looks for it then (:mod:`.registry.repair`, :mod:`.removal_checks`).
-- Before the last instance of an application leaves a server, that is asked for what replaces it
-  (:mod:`.successors`), unless it was seen there.
-- What is registered under an id that was never seen gives way to what may stand there after all. One server
-  is asked for it afterwards, several are before, and not again where all of them answer that it is free.
-- A status that a program enforces is read back: another server than the one that was asked may still hold
-the
-  former one.
+- Before an update one server tells the instance's present owner and timestamp: a list could be half a minute
+old. A plan that was just made from such a read needs no other.
+- Before a removal every server is asked: an instance that only one of them holds may be somebody else's, and
+one that none holds is not removed, since the removal could only hit somebody who registers it at this moment.
+Nothing is read afterwards, except where several servers answer at one URL: a server's answer to a removal
+says whether it held the instance. A renewal that was under way may bring the instance back a second later,
+and is looked for then (:mod:`.registry.repair`, :mod:`.removal_checks`).
+- Before the last instance of an application leaves a server, the server is asked for its successors
+(:mod:`.successors`), unless one was seen there.
+- An instance under an id that was never seen is registered so that it gives way to one that is there after
+all. A single server is asked for that one afterwards, several are before, and not again if all of them answer
+that the id is free.
+- A status that a program enforces is read back: another server than the one that was asked may still hold the
+former status.
 """
 
 from __future__ import annotations
@@ -53,10 +52,12 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 BATCH_FROM_CHANGES = 20
-"""Fewer changes of one kind are sent one by one, and forwarded by the server."""
+"""The number of changes in a plan from which on batches are used; fewer are sent one by one, and forwarded
+by the server.
+"""
 
 REMOVAL_ATTEMPTS = 5
-"""How often what one of several servers behind one URL still shows is removed from them."""
+"""The most times that an instance is removed while one of several servers behind one URL still shows it."""
 
 _IN_BATCHES = (Action.REGISTER, Action.UPDATE, Action.DEREGISTER)
 """The changes that batches carry; a status is set by single requests."""
@@ -66,12 +67,12 @@ _VERIFY_ATTEMPTS = 5
 
 
 class Writer:
-    """Writes to the servers of one Eureka; any number of threads may share it.
+    """A writer to the servers of one Eureka; any number of threads may share it.
 
     Each method raises :class:`LeadershipLost` where ``peers`` may not write any more.
 
     :param notes: by default those of a run or a command, in the table of ``peers``.
-    :param sent: called by those, see :class:`.Notes`.
+    :param sent: called by the default notes, see :class:`.Notes`.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class Writer:
 
     @property
     def is_alone(self) -> bool:
-        """Return whether one server, as far as is known, holds all, and has nobody to tell."""
+        """True if there is only one server, as far as is known, which has no other to tell."""
         return len(self.peers.peers) == 1 and self.notes.servers_behind == 1
 
     def apply(
@@ -104,10 +105,10 @@ class Writer:
         plan would only wait for the same time-outs, and is given up.
 
         :param executor: runs single changes of one kind in parallel; None for one after the other.
-        :param leases: how many Eureka leases the caller has or is about to have: with many, and many changes,
+        :param leases: how many Eureka leases the caller has or soon will have: with many, and many changes,
             batches are used where the servers allow it.
-        :param is_fresh: True if the plan was made a moment ago of what was read past the caches.
-        :raises LeadershipLost: raised when nothing is under way any more.
+        :param is_fresh: True if the plan was just made from reads past the caches.
+        :raises LeadershipLost: this replica may not write; raised once no change is under way any more.
         """
         outcome = Outcome()
         many = len(plan.changes) >= BATCH_FROM_CHANGES and self.peers.uses_batches(
@@ -135,9 +136,9 @@ class Writer:
         return outcome
 
     def apply_together(self, orders: Sequence[Order]) -> list[ChangeError | None]:
-        """Carry out changes in batches; returns an error or None for each.
+        """Carry out changes in batches; return an error or None for each.
 
-        :param orders: no key is there twice, and no change of a status.
+        :param orders: no two with the same key, and no change of a status.
         """
         try:
             failed = batches.change_many(self.peers, self.notes, orders)
@@ -148,7 +149,7 @@ class Writer:
     def _one_by_one(
         self, orders: Sequence[Order], executor: Executor | None, *, is_fresh: bool
     ) -> list[ChangeError | None]:
-        """Carry out changes of one kind by single requests; returns an error or None for each."""
+        """Carry out changes of one kind by single requests; return an error or None for each."""
         leaving = [one.change.instance for one in orders if one.change.action is Action.DEREGISTER]
         held = held_back_by_application(self.peers, self.notes.table, leaving)
         step = partial(self._step, held=held, is_fresh=is_fresh)
@@ -163,7 +164,7 @@ class Writer:
     def _step(
         self, order: Order, *, held: Mapping[str, HeldBack], is_fresh: bool
     ) -> ChangeError | LeadershipLost | None:
-        """Carry out one change; returns the error instead of raising it."""
+        """Carry out one change; return the error instead of raising it."""
         action = order.change.action
         if not self.peers.may_write():  # what waits for its turn ends at once, and asks nothing
             return LeadershipLost(f"{action}: not begun, since another replica may lead by now")
@@ -182,23 +183,26 @@ class Writer:
         return None
 
     def _is_new(self, order: Order) -> bool:
-        """Return whether it is one more instance of an owner that has some, under an id that was never seen.
+        """Return whether the id was never seen, and its owner has other instances already.
 
-        An owner's first ones are read before, since an id that somebody else took is found out with them.
+        An owner's first instances are read before they are registered: if somebody else has taken their ids,
+        the read shows it.
         """
         return self.notes.is_known(order.owner) and self.notes.is_new(order.key)
 
     def _read(self, order: Order) -> Instance | None:
-        """Read what stands there: ours, or what the plan takes over from somebody else.
+        """Read the registered instance: the owner's, or the one that the plan takes over.
 
-        :raises OwnershipConflict: it is another's.
+        :raises OwnershipConflict: the instance belongs to another owner.
         """
         have = self.peers.read(*order.key)
         self.notes.require_ours(have, order)
         return have
 
     def _register_new(self, order: Order) -> None:
-        """Register what was never seen, so that it gives way to what may stand there after all."""
+        """Register an instance whose id was never seen, so that it gives way to one that is there after
+        all.
+        """
         # Lists of several servers are read from one, and may never agree.
         are_several = len(self.peers.peers) > 1
         held, failures = self.peers.read_everywhere(*order.key) if are_several else ({}, {})
@@ -216,9 +220,9 @@ class Writer:
         self._write_over(order, self._read(order), stamp)
 
     def _write_over(self, order: Order, have: Instance | None, stamp: int | None = None) -> None:
-        """Bring about what is wanted over what stands there.
+        """Replace the registered instance by the wanted one.
 
-        :param stamp: the timestamp with which it was registered a moment ago.
+        :param stamp: the timestamp with which the instance was registered a moment ago.
         """
         want, action = order.change.instance, order.change.action
         if action is Action.SET_STATUS and have is not None:
@@ -233,9 +237,11 @@ class Writer:
         self.notes.registered(written)
 
     def _tell_others_behind_one_url(self, have: Instance) -> None:
-        """Register again what one server holds: a renewal was missed by another one behind the same URL.
+        """Register again the instance that one server holds, since another one behind the same URL missed its
+        renewal.
 
-        The server that takes it tells the others. A person's status would not be reported with it.
+        The server that takes the registration tells the others. A person's override would not be told with
+        it.
         """
         if len(self.peers.peers) == 1:
             self.register(have)
@@ -257,15 +263,14 @@ class Writer:
     def remove(self, instance: Instance, held_back: HeldBack = MappingProxyType({})) -> None:
         """Remove ``instance`` from every server that can be reached.
 
-        A server that does not hold it answers 404 and tells none of its peers, so that asking one of them is
-        not enough. Nor is it behind one URL, where another server than the one that showed it may answer: it
-        is sent until one held it, and a server that is alone answers so at once.
+        A server that does not hold the instance answers 404 and tells none of its peers, so that asking one
+        of them is not enough. Behind one URL another server may answer than the one that showed the instance:
+        the removal is repeated until a server held it; a single server answers so at once. Where several
+        servers answer at one URL, the next one may still show the instance, to anyone who is about to
+        register in its place: it is removed until none shows it.
 
-        Where several answer at one URL, the next one may show it for as long as it was not informed, to
-        anyone who is about to register in its place: it is removed until none does.
-
-        :param held_back: the servers where it stays for now, by URL.
-        :raises RegistryError: no server could be asked, or one that answers must keep it for now.
+        :param held_back: the servers at which the instance must stay for now, by URL.
+        :raises RegistryError: no server could be asked, or one that answers must keep the instance for now.
         """
         tries = MOST_TRIES if len(self.peers.peers) == 1 else 1
 
@@ -305,7 +310,9 @@ class Writer:
                 raise error
 
     def write(self, want: Instance, have: Instance | None, known: Instance | None = None) -> Instance:
-        """Register ``want`` over ``have``, see :func:`.rules.next_write`; returns it as it stands then."""
+        """Register ``want`` over ``have``, see :func:`.rules.next_write`; return the instance as it is
+        registered then.
+        """
         sent = rules.next_write(want, have, known, now_ms=now_ms())
         if sent is None:
             return replace(have or want, unknown_fields=EMPTY)
@@ -316,14 +323,14 @@ class Writer:
         return rules.overridden(sent)
 
     def restore(self, lost: Instance) -> None:
-        """Register what the servers forgot, and note it."""
+        """Register an instance that the servers forgot, and note it."""
         self.notes.registered(self.write(lost, None))
 
     def register(self, instance: Instance) -> None:
         """Register ``instance`` at the first server that answers, which tells the others.
 
-        An override that ``instance`` carries is written only to a server that does not hold the instance: one
-        that was restarted would take it for UP, whatever a person had said to its peers.
+        The override of ``instance`` is written only to a server that does not hold the instance: without it,
+        a restarted server would show UP, whatever a person had set at its peers.
         """
 
         def ask(peer: Peer) -> None:
@@ -334,10 +341,11 @@ class Writer:
         self.peers.first(self._noting(instance, ask))
 
     def _replace_everywhere(self, instance: Instance) -> None:
-        """Register it at each server that holds another incarnation in its place.
+        """Register an instance at each server that holds another incarnation of it.
 
-        A server that freezes before it informed the others leaves them the old one: who is about to remove
-        that takes it for what stands, and its removal reaches the frozen server later.
+        A server that freezes before it tells the others leaves them the old incarnation: somebody who is
+        about to remove that one would take it for the present one, and the removal would reach the frozen
+        server later.
         """
 
         def ask(peer: Peer) -> None:
@@ -348,7 +356,9 @@ class Writer:
         self.peers.each(self._noting(instance, ask))
 
     def _noting(self, sent: Instance, ask: Callable[[Peer], _T]) -> Callable[[Peer], _T]:
-        """Return ``ask`` with a note where no answer comes: a frozen server may carry it out later."""
+        """Return ``ask`` extended to note a write that gets no answer: a frozen server may carry it out
+        later.
+        """
 
         def asked(peer: Peer) -> _T:
             try:
@@ -362,7 +372,7 @@ class Writer:
     # Statuses over the instance's own.
 
     def change_status(self, want: Instance, have: Instance) -> Instance:
-        """Bring the status to OUT_OF_SERVICE or back, which registering again cannot do."""
+        """Set or clear OUT_OF_SERVICE, which a registration cannot do; return the instance as it is then."""
         if want.status is Status.OUT_OF_SERVICE:
             if want.is_leaving and not have.is_leaving:
                 # The server that was notified of our mark is frozen: here the status would pass for a
@@ -377,10 +387,10 @@ class Writer:
         return replace(have, status=want.status, overridden_status=override)
 
     def set_status(self, instance: Instance, status: Status) -> bool:
-        """Set a status over the instance's own at the first server that answers and holds it.
+        """Set an override at the first server that answers and holds the instance.
 
-        Where our mark goes before our status, the first server has it; another one, to which this comes when
-        that does not answer, may not have heard of it yet.
+        The mark of leaving is written before Eurekube's OUT_OF_SERVICE, to the first server; if that one does
+        not answer now, another server may not have the mark yet, and gets it first.
 
         :returns: False where no server holds the instance.
         """
@@ -402,10 +412,10 @@ class Writer:
         return self.peers.first(self._noting(sent, ask), is_found=bool)
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
-        """Remove the status that was set over the instance's own, at each server that holds it.
+        """Clear the instance's override, at each server that holds the instance.
 
-        One that the others do not reach keeps it otherwise. It is sent later, with the next renewal, what
-        the instance is by then: its status would stand over that, without our mark.
+        A server that the others do not reach would otherwise keep the override. With the next renewal it gets
+        the instance as it is then, without the mark of leaving, and the override would pass for a person's.
 
         :returns: False where no server holds the instance.
         """
@@ -414,14 +424,14 @@ class Writer:
         return any(held.values())
 
     def _take_off(self, instance: Instance, have: Instance, status: Status) -> bool:
-        """Have ``status`` stand where another one was set over it, or came with the registration."""
+        """Replace an override, or an OUT_OF_SERVICE that came with the registration, by ``status``."""
         if not have.is_overridden:
             # It was registered OUT_OF_SERVICE: clearing does nothing where there is no override.
             self.set_status(instance, status)
         return self.clear_status(instance, status)
 
     def set_everywhere(self, instance: Instance, status: Status) -> None:
-        """Set a status over the instance's own at every server.
+        """Set an override at every server.
 
         :raises RegistryError: no server answers.
         """
@@ -429,9 +439,9 @@ class Writer:
         self.peers.everywhere(lambda peer: peer.set_status(instance, status))
 
     def clear_everywhere(self, instance: Instance, held: Iterable[Instance], status: Status) -> None:
-        """Have ``status`` stand at each server where another one was set over it, or came with it.
+        """Replace an override, or a status that came with the registration, by ``status`` at every server.
 
-        :param held: the instances of those that have another status.
+        :param held: the servers' versions of the instance that have another status.
         :raises RegistryError: no server answers.
         """
         self.notes.table.overriding(instance)
@@ -440,10 +450,10 @@ class Writer:
         self.peers.everywhere(lambda peer: peer.clear_status(instance, status))
 
     def lift(self, instance: Instance, status: Status) -> bool:
-        """Have no server hold it in ``status`` any more, but UP.
+        """Clear ``status`` at every server that has it, so that the instance is UP there.
 
-        :returns: True if every server said so.
-        :raises RegistryError: one still does, or none answers.
+        :returns: True if every server answered.
+        :raises RegistryError: a server still has the status, or none answers.
         """
         settle_seconds = windows.STATUS_REPLICATED if len(self.peers.peers) > 1 else 0.0
         settled_at = time.monotonic() + settle_seconds
@@ -462,9 +472,10 @@ class Writer:
         )
 
     def _enforce(self, change: Change) -> None:
-        """Have a status stand over another one, between the marks that tell ours from a person's.
+        """Set a status over another one, between the writes of the marks that tell an enforced status from a
+        person's.
 
-        :raises RegistryError: Eureka did not do it, or said so and holds something else.
+        :raises RegistryError: Eureka did not set the status, or said that it did and holds something else.
         """
         want, sent = change.instance, change.actual or change.instance
         held = self._bring_about(want, sent)
@@ -475,10 +486,10 @@ class Writer:
         self.notes.registered(held or sent)
 
     def _bring_about(self, want: Instance, sent: Instance) -> Instance | None:
-        """Have ``want``'s status stand over another one.
+        """Set the status of ``want`` over another one.
 
         :param sent: the instance that was registered for that, with the marks of both statuses.
-        :returns: the instance there that still has to be written as ``want``; None where none has.
+        :returns: the registered instance if it must still be written as ``want``; else None.
         """
         status = want.status
         held = self._verified(sent)
@@ -502,10 +513,11 @@ class Writer:
         return held
 
     def _verified(self, want: Instance, status: Status | None = None) -> Instance:
-        """Read back what was written; another server than the one written to may be half a second behind.
+        """Read a written instance back until it is as written; another server than the one written to may be
+        half a second behind.
 
         :param status: the status that it must have; None for any.
-        :raises RegistryRejected: somebody else writes or removes it at the same time.
+        :raises RegistryRejected: somebody else writes or removes the instance at the same time.
         """
         for attempt in range(_VERIFY_ATTEMPTS):
             held = self.peers.read(*want.key)

@@ -1,7 +1,7 @@
 """The Kubernetes API as raw JSON.
 
-Configuration, credentials and TLS are the official client's; its generated models are left aside, since a
-watch over ten thousand endpoints must not build a pydantic object for each.
+Configuration, credentials and TLS are the official client's. Its generated models are not used: a watch over
+ten thousand endpoints must not build a pydantic object for each.
 """
 
 from __future__ import annotations
@@ -24,14 +24,18 @@ from eurekube_provider.runtime.bounded_http import LargeAnswer, SlowAnswer, boun
 _TIMEOUT = urllib3.Timeout(connect=5.0, read=15.0)
 _CONNECT_SECONDS = 5.0
 _KEEPALIVE = tcp_keepalive_socket_options(idle=15, interval=5, count=3)
-"""A watch of a host that is gone without a word ends after 30 s, not when the silence is too long."""
+"""Socket options by which a connection to a host that has vanished ends after 30 s, and not only after the
+longest silence of a watch.
+"""
 
 _IN_CLUSTER_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 PAGE_SIZE = 500
 
 _LARGEST_ANSWER = 512 * 2**20
-"""The largest answer that is read, in bytes: a page of objects of a MiB each, which etcd hardly takes."""
+"""The largest answer that is read, in bytes: a page of objects of 1 MiB each, hardly more than etcd
+accepts.
+"""
 
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
@@ -40,7 +44,7 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 @dataclass(frozen=True, slots=True)
 class ApiResource:
-    """A kind of object: where the API serves it."""
+    """A kind of object, by which the API's URL paths are made."""
 
     group: str
     version: str
@@ -48,11 +52,11 @@ class ApiResource:
 
     @property
     def group_path(self) -> str:
-        """The URL's path of all kinds of its group."""
+        """The URL path below which the API serves all kinds of the group."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
-        """Return the URL's path: of all objects, of a namespace's, or of one."""
+        """Return the URL path of all objects, of a namespace's objects, or of one object."""
         parts = [self.group_path]
         if namespace:
             parts.append(f"namespaces/{namespace}")
@@ -74,7 +78,7 @@ WORKLOADS = {
     "StatefulSet": ApiResource("apps", "v1", "statefulsets"),
     "DaemonSet": ApiResource("apps", "v1", "daemonsets"),
 }
-"""The kinds with a pod template that kubectl can patch."""
+"""The kinds of objects with a pod template that kubectl can patch."""
 
 MIRRORS = ApiResource("eurekube.io", "v1alpha1", "eurekamirrors")
 SERVICE_CIDRS = ApiResource("networking.k8s.io", "v1", "servicecidrs")
@@ -82,7 +86,7 @@ REFRESHES = ApiResource("eurekube.io", "v1alpha1", "stackrefreshes")
 STACKS = ApiResource("pulumi.com", "v1", "stacks")
 
 _WHOLE = ("application/json", "application/json")
-"""Media types that are accepted for a list, and for a watch's events."""
+"""The media types to accept for a list, and for a watch's events."""
 
 _METADATA = (
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
@@ -93,8 +97,8 @@ _METADATA = (
 class KubeAccess:
     """One API server and the identity to talk to it; any number of threads may share it.
 
-    :param namespace: the one that this process belongs to: its pod's, or the kubeconfig context's.
-    :param may_write: asked directly before each request that changes something; where it says no, the
+    :param namespace: the namespace of this process: its pod's, or the kubeconfig context's.
+    :param may_write: asked directly before each request that changes something; if it returns False, the
         request is not sent and :class:`LeadershipLost` is raised.
     :ivar is_in_cluster: True if this process runs in a pod, and reaches the API as its ServiceAccount.
     """
@@ -114,25 +118,24 @@ class KubeAccess:
         self.server = str(api_client.configuration.host)
 
     def guarded(self, may_write: Callable[[], bool]) -> KubeAccess:
-        """Return this access for one who must ask before each change."""
+        """Return the same access with another ``may_write``."""
         return KubeAccess(self._client, self.namespace, may_write, self._accept)
 
     def of_metadata(self) -> KubeAccess:
-        """Return an access of which lists and watches send only the objects' metadata."""
+        """Return the same access with lists and watches of the objects' metadata only."""
         return KubeAccess(self._client, self.namespace, self._may_write, _METADATA)
 
     @classmethod
     def load(
         cls, kubeconfig: str | Path | Mapping[str, Any] | None = None, context: str | None = None
     ) -> KubeAccess:
-        """Find out how to reach the API.
+        """Find the API server and credentials.
 
-        :param kubeconfig: a file, or what stands in one.
-
-        In this order: ``kubeconfig``; the ServiceAccount of the pod that this runs in; KUBECONFIG or
+        In this order: ``kubeconfig``; the ServiceAccount of the pod in which this process runs; KUBECONFIG or
         ``~/.kube/config``.
 
-        :raises ConfigurationError: none of them works, or one names something that is not there.
+        :param kubeconfig: the path of a file, or the content of one.
+        :raises ConfigurationError: none of them works, or one names something that does not exist.
         """
         configuration = client.Configuration()
         # A pooled connection that the server closed meanwhile is worth one more try, nothing else is.
@@ -176,14 +179,15 @@ class KubeAccess:
     def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Read an object or a list.
 
-        :raises KubernetesError: any other answer than a success; ``status_code`` 404 where there is none.
+        :raises KubernetesError: the request failed; ``status_code`` is 404 where the object does not exist.
         """
         return self.request("GET", path, query)
 
     def knows(self, resource: ApiResource, timeout_seconds: float | None = None) -> bool:
-        """Return whether the API server has a kind, which everybody may ask; yes where nobody says.
+        """Return whether the API server has a kind; True if it does not say. Everybody may ask for the kinds.
 
-        Who has no right to a kind is answered with 403 whether there is one or not.
+        A request for objects of a kind would not tell: without permission the answer is 403, whether the kind
+        exists or not.
         """
         try:
             kinds = self.request("GET", resource.group_path, timeout_seconds=timeout_seconds).get("resources")
@@ -194,9 +198,9 @@ class KubeAccess:
     def pages(
         self, path: str, timeout_seconds: float | None = None, query: Mapping[str, str] | None = None
     ) -> Iterator[dict[str, Any]]:
-        """Yield a list page by page; from the ``resourceVersion`` of the last one it can be watched.
+        """Yield a list page by page; a watch can begin at the ``resourceVersion`` of the last page.
 
-        :param timeout_seconds: of each page; default as for :meth:`request`.
+        :param timeout_seconds: for each page; default as for :meth:`request`.
         :raises KubernetesError: as :meth:`get`.
         """
         query = {**(query or {}), "limit": str(PAGE_SIZE)}
@@ -217,13 +221,13 @@ class KubeAccess:
         content_type: str = "application/json",
         timeout_seconds: float | None = None,
     ) -> dict[str, Any]:
-        """Send one request and return the object that the API answers with.
+        """Send one request and return the object in the API's answer.
 
         :param path: from :meth:`ApiResource.path`.
-        :param timeout_seconds: default 5 to connect, and 15 for the whole answer; a large one is given more,
-            in proportion to what has come (:mod:`~eurekube_provider.runtime.bounded_http`).
-        :raises KubernetesError: no answer, or none that is a success.
-        :raises LeadershipLost: it would change something, which this replica may not do now.
+        :param timeout_seconds: default 5 to connect, and 15 for the whole answer; a large answer gets more
+            time, in proportion to what has arrived (:mod:`~eurekube_provider.runtime.bounded_http`).
+        :raises KubernetesError: no answer came, or not a success.
+        :raises LeadershipLost: the request would change something, and this replica may not write now.
         """
         if method != "GET" and not self._may_write():
             raise LeadershipLost(f"{method} {path}: not sent, since another replica may lead by now")
@@ -252,7 +256,7 @@ class KubeAccess:
 
         :param read_timeout_seconds: the longest silence; bookmarks come about once a minute.
         :param on_open: called when the server has begun to answer.
-        :raises KubernetesError: refused, broken off or silent.
+        :raises KubernetesError: the watch was refused, was broken off or fell silent.
         """
         timeout = urllib3.Timeout(connect=_CONNECT_SECONDS, read=read_timeout_seconds)
         response = self._send("GET", path, {**query, "watch": "true"}, None, "", timeout)
@@ -319,7 +323,7 @@ class KubeAccess:
 
 
 def namespace_exists(access: KubeAccess, namespace: str) -> bool:
-    """Return whether there is a namespace; True where nobody says."""
+    """Return whether a namespace exists; True if the API server does not say."""
     try:
         access.get(NAMESPACES.path(name=namespace))
     except KubernetesError as error:
@@ -330,12 +334,13 @@ def namespace_exists(access: KubeAccess, namespace: str) -> bool:
 def objects_named(
     access: KubeAccess, resource: ApiResource, name: str, namespace: str | None = None
 ) -> list[dict[str, Any]]:
-    """List the objects of a name: one at most in each namespace.
+    """List the objects of one name: at most one in each namespace.
 
-    Who may list may not always read single objects. Of this selector the API server reads one object.
+    The permission to list does not always include reading single objects. For this field selector the API
+    server reads only one object.
 
     :raises KubernetesError: as :meth:`KubeAccess.get`; also for an answer that is no list, which would pass
-        for one without objects.
+        for an empty one.
     """
     path = resource.path(namespace)
     answer = access.get(path, {"fieldSelector": f"metadata.name={name}"})
@@ -345,12 +350,12 @@ def objects_named(
 
 
 def is_api_away(error: KubernetesError) -> bool:
-    """Return whether the API server gave no answer: none at all, or 5xx."""
+    """Return whether an error means that the API server is away: it gave no answer, or 5xx."""
     return (error.status_code or 500) >= 500
 
 
 def _context_namespace(path: str | None, context: str | None) -> str:
-    """The namespace of a kubeconfig's context; empty where it names none."""
+    """Return the namespace of a kubeconfig's context; empty where the context names none."""
     try:
         contexts, active = config.list_kube_config_contexts(path)  # type: ignore[no-untyped-call]
     except config.ConfigException:

@@ -1,9 +1,9 @@
 """Leader election by one Lease of coordination.k8s.io, under client-go's rules.
 
-Whether a Lease has expired is judged by our own clock since its record was last *seen* to change; no clock of
-another machine counts. The holder stops writing when it could not renew within the renew deadline, which ends
-before the others may take over. That clock goes on while the machine sleeps: a replica that was stopped and
-wakes up may not write before it has renewed the Lease, which fails if another one took it meanwhile.
+A candidate judges by its own clock, since it last *saw* the Lease change, if the Lease has expired; no other
+machine's clock counts. The holder stops writing when it could not renew within the renew deadline, which ends
+before the others may take over. The clock goes on while the machine sleeps: a replica that was stopped and
+wakes up may not write before it has renewed the Lease, which fails if another replica took it meanwhile.
 
 Source: tools/leaderelection/leaderelection.go of kubernetes/client-go.
 """
@@ -27,7 +27,9 @@ _log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 240
 SILENCE_SECONDS = 60.0
-"""The holder writes every few seconds: a watch that is silent for longer is dead, or nobody holds it."""
+"""The longest silence of the Lease's watch: the holder writes every few seconds, so that a longer one
+means a dead watch, or no holder.
+"""
 
 _RELEASED_SECONDS = 1
 _JITTER = 0.2
@@ -40,10 +42,10 @@ Object = dict[str, Any]
 class Timing:
     """The times of leader election.
 
-    :param lease_duration_seconds: without a renewal for as long, another replica takes over; written in
+    :param lease_duration_seconds: after this time without a renewal, another replica takes over; written in
         whole seconds.
-    :param renew_deadline_seconds: without a renewal for as long, the holder stops writing.
-    :param retry_period_seconds: how often it is renewed, and looked at by the others.
+    :param renew_deadline_seconds: after this time without a renewal, the holder stops writing.
+    :param retry_period_seconds: how often the holder renews the Lease, and the others look at it.
     """
 
     lease_duration_seconds: float = 15.0
@@ -71,8 +73,8 @@ class Timing:
 class Elector:
     """A candidate for a Lease. It begins as a standby; :meth:`start` makes it a candidate.
 
-    :param identity: this process, and no other one: not the next one of the same pod either.
-    :param noted: given the Lease's metadata as they stand, returns them as its holder writes them.
+    :param identity: identifies this process and no other, not even the next one of the same pod.
+    :param noted: takes the Lease's present metadata, and returns the metadata that the holder writes.
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class Elector:
     ) -> None:
         self.identity = identity
         self.failure: KubernetesError | None = None
-        """Why the Lease could not be read or written the last time; None while all is well."""
+        """Why the Lease could not be read or written the last time; None after a success."""
         self._access = access
         self._namespace = namespace
         self._name = name
@@ -118,7 +120,7 @@ class Elector:
             thread.start()
 
     def stop(self) -> None:
-        """Hold the Lease no more, and release it, so that another replica need not wait for its end."""
+        """Stop renewing the Lease, and release it, so that another replica need not wait for its end."""
         self._stopped.set()
         self._wake.set()
         if self._threads[0].is_alive():
@@ -126,28 +128,28 @@ class Elector:
         self._release()
 
     def may_write(self) -> bool:
-        """Return whether we hold the Lease, and renewed it within the renew deadline."""
+        """Return whether this replica holds the Lease, and renewed it within the renew deadline."""
         with self._lock:
             return self._holds and not self._is_overdue()
 
     @property
     def term(self) -> int:
-        """Counts how often we were allowed to write after we had not been: 0 before the first time."""
+        """The number of times that this replica became allowed to write: 0 before the first time."""
         with self._lock:
             return self._term
 
     @property
     def follows_another(self) -> bool:
-        """Return whether anybody led before this term; False only where no Lease was there, nor seen
-        before.
+        """True if some replica led before this term; False only if no Lease existed, and none had been
+        seen before.
         """
         with self._lock:
             return self._follows_another
 
     @property
     def is_out_of_reach(self) -> bool:
-        """Return whether no Lease was seen, or another one's has expired, and the API server does not answer:
-        nobody can take it.
+        """True if no replica can take the Lease: none was seen or it has expired, and the API server does
+        not answer.
         """
         failure = self.failure
         with self._lock:
@@ -156,13 +158,13 @@ class Elector:
 
     @property
     def losses(self) -> int:
-        """Counts how often we read that another replica holds, or held meanwhile, what we held."""
+        """The number of times that this replica found that another one had taken the Lease from it."""
         with self._lock:
             return self._losses
 
     @property
     def is_renewed_by_another(self) -> bool:
-        """Return whether another one wrote the Lease after it was seen first, and holds it: it lives."""
+        """True if another replica wrote the Lease after it was first seen, so that the other one is alive."""
         with self._lock:
             return self._is_renewed_by_another
 
@@ -173,14 +175,14 @@ class Elector:
 
     @property
     def holder(self) -> str:
-        """Return the holder of the Lease as it was seen last; empty for nobody."""
+        """The holder of the Lease as it was last seen; empty for nobody."""
         with self._lock:
             return _spec(self._lease).get("holderIdentity") or ""
 
     def try_acquire_or_renew(self) -> None:
-        """Renew the Lease if we hold it, else take it if it is free or has expired.
+        """Renew the Lease if this replica holds it, else take it if it is free or has expired.
 
-        :raises KubernetesError: it could not be read or written.
+        :raises KubernetesError: the Lease could not be read or written.
         """
         if self._holds and self._lease is not None:
             try:
@@ -207,7 +209,9 @@ class Elector:
                     raise
 
     def wait_seconds(self) -> float:
-        """Compute when to try again: at the retry period, but as soon as another holder's Lease expires."""
+        """Return the seconds until the next try: the retry period, or less if another holder's Lease
+        expires sooner.
+        """
         period = self._timing.retry_period_seconds
         wait = period * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - jitter, no secret
         with self._lock:
@@ -232,7 +236,7 @@ class Elector:
             self._wake.wait(self.wait_seconds())
 
     def _watch(self) -> None:
-        """Wake the elector when there may be something to do before the next retry."""
+        """Watch the Lease, and wake the elector when it may have to act before the next retry."""
         query = {"fieldSelector": f"metadata.name={self._name}", "timeoutSeconds": str(WATCH_SECONDS)}
         is_logged = False
         while not self._stopped.is_set():
@@ -257,7 +261,7 @@ class Elector:
         return event["type"] == "DELETED" or (holder != self.identity and (not holder or self._holds))
 
     def _observe(self, lease: Object) -> None:
-        """Record the Lease as it was read."""
+        """Store the Lease as it was just read."""
         with self._lock:
             spec = _spec(lease)
             holder = spec.get("holderIdentity") or ""
@@ -282,7 +286,7 @@ class Elector:
         return self._seen_at + (duration or self._timing.lease_duration_seconds)
 
     def _write_lease(self, lease: Object) -> None:
-        """Renew or take the Lease, unless somebody wrote it since ``lease`` was read."""
+        """Renew or take the Lease, unless it was written since ``lease`` was read."""
         spec, now = _spec(lease), _now()
         is_ours = spec.get("holderIdentity") == self.identity
         changed = {
@@ -325,7 +329,7 @@ class Elector:
             self._wake.set()  # another one was faster: see who
 
     def _note_held(self, lease: Object, sent_at: float, *, follows_another: bool = True) -> None:
-        """Record that the API took what we wrote at ``sent_at``."""
+        """Note that the API accepted the Lease that this replica sent at ``sent_at``."""
         with self._lock:
             begins = not self._holds or self._is_overdue()
             self._lease, self._seen_at = lease, self._clock()

@@ -1,8 +1,8 @@
-"""Kubernetes Events: what ``kubectl describe`` shows a person about an object.
+"""Kubernetes Events: the lines that ``kubectl describe`` shows a person about an object.
 
-Never on the way of a registration: an Event that cannot be written is logged and forgotten, and one that
-repeats is written once in :data:`REPEAT_SECONDS`. What is only counted is added up: the first shows at once,
-what follows after :data:`TALLY_SECONDS` and then, while it goes on, each time after twice as long, up to
+Events never delay a registration: one that cannot be written is logged and forgotten, and a repeated one is
+written once in :data:`REPEAT_SECONDS`. Events that only count instances are summed up: the first is written
+at once, the next sum after :data:`TALLY_SECONDS`, and further ones after twice as long each time, up to
 :data:`LONGEST_TALLY_SECONDS`.
 """
 
@@ -36,7 +36,7 @@ _LONGEST_NOTE = 1024  # bytes
 
 
 class EventType(StrEnum):
-    """True if a person should do something."""
+    """The types of Events; a Warning asks a person to act."""
 
     NORMAL = "Normal"
     WARNING = "Warning"
@@ -44,7 +44,7 @@ class EventType(StrEnum):
 
 @dataclass(slots=True)
 class _Aggregate:
-    """The sum of Events since the last one of its kind."""
+    """The sum of the counts since the last Event of one kind."""
 
     regarding: Mapping[str, Any]
     text: str
@@ -52,9 +52,9 @@ class _Aggregate:
 
 
 class EventRecorder:
-    """Writes Events in the name of ``instance`` (the operator's pod), on a thread of its own.
+    """A writer of Events in the name of ``instance`` (the operator's pod), on a thread of its own.
 
-    :param wait_quiet: waits until there is nothing more urgent to do, for so many seconds at most.
+    :param wait_quiet: waits until no more urgent work is left, for at most a number of seconds.
     """
 
     def __init__(
@@ -78,22 +78,22 @@ class EventRecorder:
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread that writes Events."""
         self._thread.start()
 
     def stop(self, longest_seconds: float = STOP_SECONDS) -> None:
-        """Write what was recorded so far, then end; what is not written after this time is given up."""
+        """Write the recorded Events, then end; Events that are not written after this time are lost."""
         self._is_stopping = True
         self._queue.put(None)
         if self._thread.is_alive():
             self._thread.join(longest_seconds)
 
     def record(self, regarding: Mapping[str, Any], kind: EventType, reason: str, note: str) -> None:
-        """Have an Event about an object written; returns at once.
+        """Queue an Event about an object; return at once.
 
         :param regarding: the object, with ``apiVersion``, ``kind`` and ``metadata``.
         :param reason: CamelCase, such as ``Registered``.
-        :param note: one sentence, which may repeat what others wrote: `kubectl` prints it as it stands.
+        :param note: one sentence, which may contain text that others wrote: `kubectl` prints it unchanged.
         """
         metadata = regarding["metadata"]
         note = _cut(printable(note))
@@ -108,7 +108,7 @@ class EventRecorder:
         self._write(regarding, kind, reason, note)
 
     def aggregate(self, regarding: Mapping[str, Any], reason: str, count: int, text: str) -> None:
-        """Have a normal Event written that says how many instances something happened to; returns at once.
+        """Queue a normal Event that counts instances, or add to the next sum; return at once.
 
         :param text: the text after ``3 instances``, e.g. ``of RATING registered``.
         """
@@ -123,13 +123,13 @@ class EventRecorder:
         self._write(regarding, EventType.NORMAL, reason, f"{counted(count)} {text}")
 
     def _open(self, key: tuple[str, str], aggregate: _Aggregate, now: float) -> None:
-        """Count from now on; the lock is held."""
+        """Begin a new sum; the lock must be held."""
         self._aggregates[key] = aggregate
         self._limiter.wrote(key, now)
         self._limiter.plan(key, self._limiter.allowed_at(key))
 
     def _close_aggregates(self, *, all_of_them: bool) -> float | None:
-        """Write what has come together for long enough; returns for how long to wait for the next."""
+        """Queue the sums that are due; return the seconds until the next one is."""
         now = time.monotonic()
         due: list[tuple[tuple[str, str], _Aggregate]] = []
         with self._lock:
@@ -207,7 +207,7 @@ class EventRecorder:
 
 
 def _cut(note: str) -> str:
-    """``note`` as long as the API takes it."""
+    """Return ``note``, cut to the length that the API accepts."""
     encoded = note.encode()
     if len(encoded) <= _LONGEST_NOTE:
         return note

@@ -1,4 +1,4 @@
-"""Finalizers: what keeps a deleted object of ours until all that it made is gone."""
+"""Finalizers, which keep one of Eurekube's deleted objects until everything that it made is gone."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def set_finalizer(
 ) -> bool:
     """Add or remove a finalizer beside those of others; an object that is gone needs none.
 
-    It is read again, since a local copy may be old: of its name there may be another one by now, which is
-    left alone.
+    The object is read first, since a local copy may be old; another object that has its name by now is left
+    alone.
 
-    :returns: True if the object is there as it shall be; not where it is gone, or is deleted meanwhile.
+    :returns: True if the object exists and is as wanted; False if it is gone, or was deleted meanwhile.
     :raises KubernetesError: the API refused, or did not answer.
     """
     metadata = item["metadata"]

@@ -1,4 +1,4 @@
-"""Limits how fast statuses and Events are written, which must never be in the way of more urgent work."""
+"""Limits on how fast statuses and Events are written, so that they never delay more urgent work."""
 
 from __future__ import annotations
 
@@ -11,35 +11,39 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 PATIENCE_SECONDS = 2.0
-"""A write waits at most this long, however much else there is to do."""
+"""The most seconds that a write waits for more urgent work."""
 
 SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.25
 PAUSE_FACTOR = 4.0
-"""A pause after a write is so many times as long as the write took: who has much to write leaves the API
-server and our own processor to others, the more the busier they are.
+"""The length of the pause after a write, as a multiple of the write's duration.
+
+A writer with much to write so leaves the API server and this machine's processor to others, the more the
+busier they are.
 """
 
 STOP_SECONDS = 3.0
-"""For so long what is still to be written keeps a process that was asked to end."""
+"""The most seconds for which pending writes delay the end of a process that was asked to end."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """The last write of a key: when, and how long the next one waits."""
+    """The last write of a key: its time, and the interval before the next one."""
 
     at: float
     interval_seconds: float
 
 
 class RateLimiter(Generic[K]):
-    """Paces one writer, and each of its keys, whose interval doubles while there is always more to write.
+    """The pace of one writer, and of each of its keys, whose interval doubles while the key always has more
+    to write.
 
-    What concerns keys is guarded by the caller's lock; all times are those of ``time.monotonic()``.
+    The caller's lock guards the methods about keys; all times are those of ``time.monotonic()``.
 
-    :param wait_quiet: waits until there is nothing more urgent to do, for so many seconds at most.
+    :param wait_quiet: waits until no more urgent work is left, for at most a number of seconds.
     :param first_seconds: the shortest interval between two writes of a key.
     :param longest_seconds: the longest one.
-    :param quiet_seconds: a key that rests for so long after its interval begins again with the shortest one.
+    :param quiet_seconds: a key that rests for this time after its interval begins again with the shortest
+        one.
     """
 
     def __init__(
@@ -60,18 +64,18 @@ class RateLimiter(Generic[K]):
         self._turn_number = 0
 
     def wait(self, latest_at: float) -> None:
-        """Wait for quiet before a write, but no longer than until then."""
+        """Wait, before a write, until no more urgent work is left, but no longer than until ``latest_at``."""
         patience = latest_at - time.monotonic()
         if patience > 0:
             self._wait_quiet(patience)
 
     @staticmethod
     def pause(write_seconds: float) -> None:
-        """Leave the server to others, after a write that took so long."""
+        """Pause after a write that took ``write_seconds``, to leave the server to others."""
         time.sleep(min(max(PAUSE_FACTOR * write_seconds, SHORTEST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS))
 
     def wrote(self, key: K, now: float) -> None:
-        """Count a write."""
+        """Note a write of a key."""
         last = self._written.get(key)
         if last is None or now - last.at > last.interval_seconds + self._quiet_seconds:
             self._written[key] = _Write(now, self._first_seconds)
@@ -79,18 +83,20 @@ class RateLimiter(Generic[K]):
             self._written[key] = _Write(now, min(2 * last.interval_seconds, self._longest_seconds))
 
     def hold(self, key: K, until: float) -> None:
-        """Allow no write before then."""
+        """Allow no write of a key before ``until``."""
         self._not_before[key] = until
 
     def allowed_at(self, key: K, *, is_urgent: bool = False) -> float:
-        """When the key may be written next; what is urgent waits for the shortest interval only."""
+        """Return the time from which the key may be written; an urgent write waits for the shortest
+        interval only.
+        """
         allowed, last = self._not_before.get(key, 0.0), self._written.get(key)
         if last is None:
             return allowed
         return max(allowed, last.at + (self._first_seconds if is_urgent else last.interval_seconds))
 
     def plan(self, key: K, at: float) -> bool:
-        """Give the key a turn then; False where it has one that comes as soon."""
+        """Give the key a turn at a time; return False if it already has a turn at that time or earlier."""
         if key in self._turn_at and self._turn_at[key] <= at:
             return False
         self._turn_number += 1
@@ -99,7 +105,7 @@ class RateLimiter(Generic[K]):
         return True
 
     def take_turn(self, now: float) -> K | None:
-        """The next key whose turn has come; its turn is over."""
+        """Return the next key whose turn has come, and end its turn; None for none."""
         while self._turns and self._turns[0][0] <= now:
             at, _, key = heapq.heappop(self._turns)
             if self._turn_at.get(key) == at:  # else an earlier one took its place
@@ -108,16 +114,16 @@ class RateLimiter(Generic[K]):
         return None
 
     def wait_seconds(self, now: float) -> float | None:
-        """How long it is until the next turn; None where there is none."""
+        """Return the seconds until the next turn; None if no key has one."""
         return max(0.0, self._turns[0][0] - now) if self._turns else None
 
     def forget(self, key: K) -> None:
-        """Know nothing of a key."""
+        """Forget a key's writes and turns."""
         for table in (self._written, self._not_before, self._turn_at):
             table.pop(key, None)
 
     def clear(self) -> None:
-        """Know nothing of any key."""
+        """Forget all keys."""
         self._written.clear()
         self._not_before.clear()
         self._turn_at.clear()

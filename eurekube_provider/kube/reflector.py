@@ -1,8 +1,8 @@
 """A reflector keeps a local copy of the objects of one kind: one paged list, then one watch, for ever.
 
-Keeps only what :data:`Trim` keeps of each object. Never ends by itself: bookmarks carry it over quiet
-times, a silent connection is given up after :data:`SILENCE_SECONDS`, an expired one lists again, and an
-API server that is away is asked again with a jittered back-off.
+The copy has only the parts of each object that a :data:`Trim` keeps. A reflector never ends by itself:
+bookmarks carry it over quiet times, a silent connection is given up after :data:`SILENCE_SECONDS`, an expired
+watch leads to a new list, and an API server that is away is asked again with a jittered back-off.
 """
 
 from __future__ import annotations
@@ -23,34 +23,48 @@ from eurekube_provider.runtime.backoff import backoff
 _log = logging.getLogger(__name__)
 
 SILENCE_SECONDS = 100.0
-"""Bookmarks come about once a minute: a watch that says nothing for longer is taken for dead."""
+"""The longest silence of a watch, in seconds: bookmarks come about once a minute, and a watch that is
+silent for longer is considered dead.
+"""
 
 WATCH_SECONDS = (240, 300)
-"""A watch is asked to end after this time, so that many operators do not come back all at once."""
+"""The range of seconds after which a watch is asked to end; random, so that many operators do not come
+back at once.
+"""
 
 SHORTEST_WATCH_SECONDS = 1.0
-"""A watch that ends sooner counts as a failure, even when it ended well."""
+"""The shortest time, in seconds, of a successful watch: one that ends sooner counts as a failure, whatever
+the reason.
+"""
 
 _DENIALS = (401, 403, 404)
 
 _BUSY = 429
-"""The API server has too much to do: a list would be the dearest thing to ask it for."""
+"""The status code of an overloaded API server, which a list would load even more."""
 
 SETTLE_SECONDS = 1.0
-"""So long after a watch was opened, what it missed has come, or the word that it expired."""
+"""Seconds after the opening of a watch by which missed changes, or the error that it expired, have
+arrived.
+"""
 
 LONGEST_ROUND_SECONDS = 300.0
-"""Every request of ours ends sooner: a reflector that says nothing for longer is stuck."""
+"""Seconds without progress after which a reflector counts as stuck: each of its requests ends sooner."""
 
 FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.1, 30.0
 AGAIN_AFTER_FAILURES = 3
-"""After how many refusals in a row the API may not know the version; then after twice as many."""
+"""The number of refusals in a row after which a new list is read, since the API may not know the version;
+the next lists follow after twice as many each.
+"""
 
 Object = dict[str, Any]
 Trim = Callable[[Object, Object | None], Object]
-"""Reduces an object to the parts that are kept; gets the former one (None: new), parts of which may stay."""
+"""A function that reduces an object to the parts to keep; its second argument is the former object (None
+for a new one), whose parts may be reused.
+"""
 Listener = Callable[[Object | None, Object | None], None]
-"""Gets each change: the object before (None: it is new) and after (None: it is gone)."""
+"""A function that receives each change: the object before (None for a new one) and after (None for a
+removed one).
+"""
 
 
 class Reflector:
@@ -60,7 +74,7 @@ class Reflector:
         ``metadata.namespace``.
     :param listener: called on the reflector's thread; must neither block nor raise.
     :param on_synced: called on that thread when the first list is complete.
-    :param labels: a label selector, of which objects alone the copy is; default all.
+    :param labels: a label selector for the objects to copy; default all.
     """
 
     def __init__(
@@ -92,32 +106,33 @@ class Reflector:
         self._denied: int | None = None  # the last answer that we may not have them, until they come
         self._asks_again = False
         self.is_level = False
-        """True if the copy is as new as the last :meth:`retry_now`: current then, or listed since."""
+        """True if the copy was current at the last :meth:`retry_now`, or has been listed since."""
         self._current_from: float | None = None  # by the monotonic clock; None: nobody tells of changes
         self.failure: KubernetesError | None = None
-        """Why the copy may be old: the last error, None while the watch runs."""
+        """The last error, for which the copy may be old; None while the watch runs."""
         self.restarts: Counter[str] = Counter()
-        """How often the watch began again, by reason: ``ended`` (by the server, as asked), ``expired`` (410),
-        ``failed`` (any other error)."""
+        """The number of times that the watch began again, by reason: ``ended`` (by the server, as asked),
+        ``expired`` (410), ``failed`` (any other error).
+        """
         self._active_at = time.monotonic()
         self._thread = threading.Thread(
             target=self._run, name=f"reflector-{resource.plural}-{namespace or 'all'}", daemon=True
         )
 
     def start(self) -> None:
-        """Begin to list and watch, on a thread of its own."""
+        """Begin to list and watch, on a thread of the reflector's own."""
         self._active_at = time.monotonic()
         self._thread.start()
 
     def stop(self) -> None:
-        """Make no further request and call no listener any more; does not wait for a silent watch."""
+        """Make no further request and do not call the listener any more; does not wait for a silent watch."""
         self._stopped.set()
         self._retries_now.set()
 
     def retry_now(self) -> None:
-        """Try again now if the last try failed: the API server answers others again.
+        """Try again now if the last try failed, since the API server answers others again.
 
-        Lists again then, since anyone who asks wants to know what there is now.
+        Unless the copy is current, it is listed again: the caller wants to know the present objects.
         """
         self.is_level = self.is_current
         self._lists_again = self._asks_again = not self.is_level
@@ -125,53 +140,55 @@ class Reflector:
 
     @property
     def is_current(self) -> bool:
-        """Return whether the copy is what there is now: listed, and followed by a watch since.
+        """True if the copy shows the present objects: it was listed, and a watch has followed since.
 
-        A server that is gone without a word is found out after 30 s, a watch that a proxy holds open without
-        one behind it after :data:`SILENCE_SECONDS`.
+        The reflector notices a server that has vanished after 30 s, and a watch that a proxy holds open
+        without a server behind it after :data:`SILENCE_SECONDS`.
         """
         current_from = self._current_from
         return current_from is not None and time.monotonic() >= current_from
 
     @property
     def is_shut_out(self) -> bool:
-        """Return whether the API server says that we may not have these objects, or that there is no such
-        kind.
+        """True if the API server's last answer was that this process may not read these objects, or that
+        there is no such kind.
 
-        It has said so last, and since :meth:`retry_now` once more: what is over by then shuts nobody out.
+        After :meth:`retry_now` the answer must come again, since an older one may no longer be true.
         """
         return self._denied is not None and not self._asks_again
 
     @property
     def may_be_led_by(self) -> bool:
-        """Return whether who comes to lead may act on the copy: it is new enough, or cannot be had."""
+        """True if a new leader may act on the copy: it is new enough, or the API server refuses the
+        objects.
+        """
         return self.is_level or self.is_current or self.is_shut_out
 
     @property
     def is_synced(self) -> bool:
-        """Return whether the first list is complete."""
+        """True if the first list is complete."""
         return self._synced.is_set()
 
     @property
     def is_refused(self) -> bool:
-        """Return whether there is no first list because we may not have one. It is asked for again and
-        again.
+        """True if the first list is not complete because this process has no permission. The reflector
+        keeps asking.
         """
         return not self.is_synced and self._denied == 403
 
     @property
     def is_settled(self) -> bool:
-        """Return whether the first list is complete, or is that of a single namespace that we may not
+        """True if the first list is complete, or is that of a single namespace that this process may not
         read.
         """
         return self.is_synced or (self.namespace is not None and self.is_refused)
 
     def liveness(self) -> list[Liveness]:
-        """Return the liveness of its thread; bookmarks show that a watch lives."""
+        """Return the liveness of the reflector's thread; bookmarks show that a watch is alive."""
         return liveness_of([self._thread], time.monotonic() - self._active_at, LONGEST_ROUND_SECONDS)
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """Return one object, None where there is none."""
+        """Return one object, None where it does not exist."""
         with self._lock:
             return self._objects.get((namespace, name))
 
@@ -183,7 +200,9 @@ class Reflector:
             return [item for key, item in self._objects.items() if key[0] == namespace]
 
     def take_list(self, pages: Iterable[Object]) -> None:
-        """Take a whole list, page by page as the API answers, and tell the listener the differences."""
+        """Replace the copy by a whole list, page by page as the API answers, and report the differences to
+        the listener.
+        """
         was_asked = self._asks_again
         fresh: dict[tuple[str, str], Object] = {}
         for page in pages:
@@ -211,16 +230,20 @@ class Reflector:
             self._on_synced()
 
     def take(self, event_type: str, item: Object) -> None:
-        """Take one event of a watch (``ADDED``, ``MODIFIED`` or ``DELETED``), and tell the listener."""
+        """Apply one event of a watch (``ADDED``, ``MODIFIED`` or ``DELETED``) to the copy, and report it
+        to the listener.
+        """
         with self._turn:
             self._last_seen_version = _version_of(item)
             self._replace(item, is_there=event_type != "DELETED")
 
     def take_answer(self, item: Object) -> None:
-        """Take what a write of ours made, and tell the listener, unless a watch has reported later changes.
+        """Store the object in the answer to a write of this process, and report it, unless a watch has
+        reported later changes.
 
-        Then the answer may be old: of who changed or removed the object since, nobody tells again. Resource
-        versions of one kind only grow (Kubernetes, API concepts: resource versions).
+        After a later change the answer may be old, and the watch would not repeat the change or removal of
+        the object since. Resource versions of one kind only grow (Kubernetes, API concepts: resource
+        versions).
         """
         with self._turn:
             version = _version_of(item)
@@ -228,7 +251,9 @@ class Reflector:
                 self._replace(item, is_there=True)
 
     def take_removal(self, item: Object) -> None:
-        """Take that we removed an object, and tell the listener, unless another one of its name stands."""
+        """Remove an object that this process has deleted, and report it, unless another object has its
+        name by now.
+        """
         with self._turn:
             stands = self.get(*_key(item))
             if stands is not None and stands["metadata"].get("uid") == item["metadata"].get("uid"):
@@ -328,13 +353,13 @@ class Reflector:
 
 
 class ReflectorGroup:
-    """The reflectors of one kind, one for each watched namespace, read as if they were one."""
+    """The reflectors of one kind, one for each watched namespace, with the interface of a single one."""
 
     def __init__(self, reflectors: Iterable[Reflector]) -> None:
         self.reflectors = tuple(reflectors)
 
     def get(self, namespace: str, name: str) -> Object | None:
-        """Return one object, None where there is none."""
+        """Return one object, None where it does not exist."""
         for one in self.reflectors:
             if one.namespace in (None, namespace) and (item := one.get(namespace, name)):
                 return item
@@ -346,21 +371,25 @@ class ReflectorGroup:
 
     @property
     def is_synced(self) -> bool:
-        """Return whether all first lists are complete."""
+        """True if all first lists are complete."""
         return all(one.is_synced for one in self.reflectors)
 
     @property
     def is_settled(self) -> bool:
-        """Return whether all first lists are complete, but for single namespaces that we may not read."""
+        """True if all first lists are complete, except those of single namespaces that this process may
+        not read.
+        """
         return all(one.is_settled for one in self.reflectors)
 
     @property
     def may_be_led_by(self) -> bool:
-        """Return whether who comes to lead may act on all copies."""
+        """True if a new leader may act on all copies."""
         return all(one.may_be_led_by for one in self.reflectors)
 
     def without_list(self, namespace: str) -> Reflector | None:
-        """Return the reflector of a namespace that has no complete list of it yet; None where all have."""
+        """Return a reflector for the namespace whose first list is not complete yet; None if there is
+        none.
+        """
         for one in self.reflectors:
             if one.namespace in (None, namespace) and not one.is_synced:
                 return one
@@ -368,12 +397,12 @@ class ReflectorGroup:
 
     @property
     def failure(self) -> KubernetesError | None:
-        """The failure of the first reflector that has one."""
+        """The failure of the first reflector that has one; None if none has."""
         return next((one.failure for one in self.reflectors if one.failure), None)
 
     @property
     def restarts(self) -> Counter[str]:
-        """Count the restarts of all watches by reason, as :attr:`Reflector.restarts`."""
+        """The number of restarts of all watches by reason, as :attr:`Reflector.restarts`."""
         return sum((one.restarts.copy() for one in self.reflectors), Counter[str]())
 
     def liveness(self) -> list[Liveness]:
@@ -381,29 +410,31 @@ class ReflectorGroup:
         return [loop for one in self.reflectors for loop in one.liveness()]
 
     def start(self) -> None:
-        """Start all."""
+        """Start all reflectors."""
         for one in self.reflectors:
             one.start()
 
     def retry_now(self) -> None:
-        """Have all try again now."""
+        """Have all reflectors try again now."""
         for one in self.reflectors:
             one.retry_now()
 
     def stop(self) -> None:
-        """Stop all."""
+        """Stop all reflectors."""
         for one in self.reflectors:
             one.stop()
 
 
 def _lists_again_after(failures: int) -> bool:
-    """Return whether to list again: after the first few failures in a row, then each time they doubled."""
+    """Return whether to list again after this many failures in a row: after the first few, then each time
+    that they doubled.
+    """
     times, rest = divmod(failures, AGAIN_AFTER_FAILURES)
     return rest == 0 and times > 0 and times & (times - 1) == 0
 
 
 def _version_of(item: Object) -> int:
-    """The resource version of an object or a list; 0 where there is none that can be compared."""
+    """Return the resource version of an object or a list; 0 where it cannot be compared."""
     version = str(item["metadata"].get("resourceVersion"))
     return int(version) if version.isdecimal() else 0
 

@@ -1,4 +1,6 @@
-"""RBAC rules that the operator needs in Kubernetes, and no more, and what people need for our kinds."""
+"""RBAC rules: the permissions that the operator needs in Kubernetes, no more, and those of people for
+Eurekube's kinds.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ WORK = (
     Rule(("",), ("pods",), ("list", "watch")),
     Rule(("events.k8s.io",), ("events",), ("create",)),
 )
-"""Needed in every namespace that the operator watches: other people's objects, and Events."""
+"""The operator's rules in every namespace that it watches: other people's objects, and Events."""
 
 CLUSTER = (
     # its UID names the cluster
@@ -38,7 +40,7 @@ CLUSTER = (
     # their addresses, for syncers that advertise a node port; watched only while there is one
     Rule(("",), ("nodes",), ("list", "watch")),
 )
-"""Needed for the whole cluster."""
+"""The operator's rules for the whole cluster."""
 
 GATE_WORK = (
     # The condition of the readiness gate; Kubernetes has no right for a single condition
@@ -46,14 +48,14 @@ GATE_WORK = (
     # whether a template declares the gate, before the operator is uninstalled; never while it runs
     Rule(("apps",), ("deployments", "statefulsets", "daemonsets"), ("list",)),
 )
-"""Needed in every namespace whose pods may declare the readiness gate, and nowhere else."""
+"""The operator's rules in namespaces whose pods may declare the readiness gate, and nowhere else."""
 
 MIRROR_WORK = (
     # Without a selector, made and removed for mirrors; Kubernetes has no right for our own alone
     Rule(("",), ("services",), ("create", "patch", "delete")),
     Rule(("discovery.k8s.io",), ("endpointslices",), ("create", "update", "delete")),
 )
-"""Needed in every namespace that the operator watches, where it serves mirrors."""
+"""The operator's rules in every namespace that it watches, if it serves mirrors."""
 
 MIRROR_CLUSTER = (
     # patch: the finalizer, by which a mirror's Services go before the mirror does
@@ -62,7 +64,7 @@ MIRROR_CLUSTER = (
     # the networks of the cluster's own Services, whose addresses are never mirrored
     Rule(("networking.k8s.io",), ("servicecidrs",), ("list",)),
 )
-"""Needed for the whole cluster, where the operator serves mirrors."""
+"""The operator's rules for the whole cluster, if it serves mirrors."""
 
 _OUR_KINDS = ("eurekasyncers", "eurekamirrors", "stackrefreshes")
 
@@ -71,11 +73,13 @@ USER_ROLES = {
     # Not their status: the operator reads there which names a namespace has had
     "edit": Rule(("eurekube.io",), _OUR_KINDS, ("create", "update", "patch", "delete", "deletecollection")),
 }
-"""Rules for people, by the role of Kubernetes that they are added to; edit has those of view, admin both."""
+"""Rules for people, by the Kubernetes role to which they are added; edit includes those of view, admin
+both.
+"""
 
 
 def pulumi_stack(name: str) -> Rule:
-    """Return the rule by which the Pulumi Kubernetes Operator is asked to run a Stack of a namespace."""
+    """Return the rule for asking the Pulumi Kubernetes Operator to run a Stack of a namespace."""
     return Rule(("pulumi.com",), ("stacks",), ("get", "patch"), resource_names=(name,))
 
 

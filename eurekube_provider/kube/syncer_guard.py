@@ -1,8 +1,9 @@
-"""Refusals to remove an operator that others' EurekaSyncers or EurekaMirrors need, or to take a namespace.
+"""Refusals to remove an operator that others' EurekaSyncers or EurekaMirrors need, or to take over a
+namespace.
 
-Without it the syncers' instances leave Eureka within minutes, the mirrors' Services grow old, and finalizers
-hold both for ever. A stack asks before it removes the operator that it made; the chart asks the operator
-itself before it is uninstalled.
+Without the operator the syncers' instances leave Eureka within minutes, the mirrors' Services become
+outdated, and finalizers keep both for ever. A stack asks here before it removes the operator that it made;
+the chart asks the operator itself before it is uninstalled.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from eurekube_provider.kube.access import (
 
 FORCE_VARIABLE = "EUREKUBE_FORCE_DESTROY"
 UNREACHABLE_VARIABLE = "PULUMI_K8S_DELETE_UNREACHABLE"
-"""Variable that makes Pulumi's Kubernetes provider forget what it can no longer delete."""
+"""The environment variable with which Pulumi's Kubernetes provider forgets objects that it can no longer
+delete.
+"""
 
 _KINDS = {"EurekaSyncers": SYNCERS, "EurekaMirrors": MIRRORS}
 _OUTCOMES = {
@@ -47,17 +50,18 @@ _FORCE = f"set {FORCE_VARIABLE}=true for this run, or force_destroy on the opera
 
 @dataclass(frozen=True, slots=True)
 class GuardedOperator:
-    """An operator, as its stack's state tells of it.
+    """An operator, as its stack's state describes it.
 
-    :ivar namespace: where it lives.
-    :ivar namespace_uid: the UID of that namespace, which tells its cluster from others; None where no
-        engine has reported it.
-    :ivar watch_namespaces: those that it serves; empty for all.
-    :ivar stack_label: the value of :data:`STACK_LABEL` on the syncers and mirrors of its own stack; they go
-        before it.
-    :ivar owns_crds: True if the CRDs go with it, and with them every syncer and mirror of the cluster.
-    :ivar is_forced: True if it may go whatever it serves.
-    :ivar kubeconfig: a file, or the text of one; None for kubectl's own way.
+    :ivar namespace: the operator's namespace.
+    :ivar namespace_uid: the UID of that namespace, which tells its cluster from others; None where no engine
+        has reported it.
+    :ivar watch_namespaces: the namespaces that it serves; empty for all.
+    :ivar stack_label: the value of :data:`STACK_LABEL` on the syncers and mirrors of its own stack, which are
+        removed before it.
+    :ivar owns_crds: True if the CRDs are removed with it, and with them every syncer and mirror of the
+        cluster.
+    :ivar is_forced: True if it may be removed whatever it serves.
+    :ivar kubeconfig: the path of a file, or the text of one; None for kubectl's own rules.
     """
 
     namespace: str
@@ -71,9 +75,9 @@ class GuardedOperator:
 
 
 def reach(operator: GuardedOperator) -> KubeAccess:
-    """The cluster of an operator.
+    """Return the access to an operator's cluster.
 
-    :raises ConfigurationError: there is no way to it.
+    :raises ConfigurationError: there is no way to reach it.
     """
     return KubeAccess.load(_kubeconfig(operator), operator.context)
 
@@ -83,11 +87,12 @@ def refuse_while_needed(
     access: Callable[[GuardedOperator], KubeAccess] = reach,
     environment: Mapping[str, str] = os.environ,
 ) -> None:
-    """Raise while an operator serves syncers or mirrors that its stack does not own, or nobody can tell.
+    """Raise if an operator serves syncers or mirrors that its stack does not own, or if that cannot be
+    determined.
 
-    Where its namespace is gone, nobody is served by it any more. Each request has a time-out of 10 s.
+    An operator whose namespace is gone serves nobody. Each request has a time-out of 10 s.
 
-    :raises OperatorStillNeeded: one sentence that says which, and how to go on.
+    :raises OperatorStillNeeded: one sentence that names the syncers and mirrors, and says how to go on.
     """
     if operator.is_forced or _is_set(environment, FORCE_VARIABLE):
         return
@@ -119,11 +124,12 @@ def refuse_taken_namespace(
     way_out: str,
     access: Callable[[GuardedOperator], KubeAccess] = reach,
 ) -> None:
-    """Raise where the namespace that is to be made is there already, or nobody can tell.
+    """Raise if the namespace that is to be created exists already, or if that cannot be determined.
 
-    Pulumi's Kubernetes plugin may take it over, and then removes it with all that others have in it.
+    Pulumi's Kubernetes plugin may take an existing namespace over, and later removes it with all that others
+    have in it.
 
-    :param way_out: the remedy where others made it.
+    :param way_out: the remedy where others made the namespace.
     :raises ConfigurationError: one sentence that says what to do.
     """
     try:
@@ -140,12 +146,13 @@ def refuse_taken_namespace(
 def uninstall_refusal(
     access: KubeAccess, namespaces: Collection[str], gated: Collection[str | None] = ()
 ) -> str | None:
-    """Why the operator that asks must stay; None where it may go. Each request has a time-out of 10 s.
+    """Return why this operator must not be uninstalled; None where it may be. Each request has a time-out of
+    10 s.
 
-    :param namespaces: those that it watches; empty for all.
-    :param gated: those where it serves the readiness gate; None among them for all.
-    :returns: one sentence that says which syncers, mirrors and templates with the gate there are, or that
-        nobody can tell, and what to do.
+    :param namespaces: the namespaces that it watches; empty for all.
+    :param gated: the namespaces where it serves the readiness gate; None among them for all.
+    :returns: one sentence that names the syncers, mirrors and templates with the gate that need the operator,
+        or says that this cannot be determined, and what to do.
     """
     try:
         if waiting := _declaring_gate(access, gated):
@@ -173,9 +180,10 @@ def uninstall_refusal(
 
 
 def _declaring_gate(access: KubeAccess, namespaces: Collection[str | None]) -> list[str]:
-    """Kind, namespace and name of each template that declares the gate, and of each pod that no such has.
+    """Return kind, namespace and name of each template that declares the gate; where no template does, of
+    each pod that does.
 
-    A pod of a kind that is not known here stands for it, as for one that a policy changed.
+    A pod may declare the gate without a known template: it is of another kind, or a policy changed it.
     """
     found: list[str] = []
     for namespace in namespaces:
@@ -204,10 +212,10 @@ def _is_not_known(operator: GuardedOperator, error: Exception) -> OperatorStillN
 
 
 def _is_there(operator: GuardedOperator, access: KubeAccess) -> bool:
-    """Return whether its namespace is.
+    """Return whether the operator's namespace exists.
 
-    :raises ConfigurationError: it is another one of that name: of another cluster that the same program may
-        reach, or made since.
+    :raises ConfigurationError: the namespace is another one of that name: in another cluster that the same
+        program may reach, or created since.
     """
     path = NAMESPACES.path(name=operator.namespace)
     try:
@@ -225,15 +233,15 @@ def _is_there(operator: GuardedOperator, access: KubeAccess) -> bool:
 
 
 def _foreign(operator: GuardedOperator, access: KubeAccess) -> dict[str, list[str]]:
-    """Return the objects of others that it serves, by kind, those included that wait to be released; no kind
-    without any.
+    """Return the others' objects that the operator serves, by kind, also those that wait to be released;
+    kinds without any are left out.
     """
     found = {kind: _foreign_of(resource, operator, access) for kind, resource in _KINDS.items()}
     return {kind: names for kind, names in found.items() if names}
 
 
 def _foreign_of(resource: ApiResource, operator: GuardedOperator, access: KubeAccess) -> list[str]:
-    """Namespace and name of each of one kind."""
+    """Return namespace and name of each of the others' objects of one kind."""
     return sorted(
         _name(metadata)
         for metadata in _listed(
@@ -252,10 +260,10 @@ def _listed(
     namespaces: Collection[str],
     is_none_served: Callable[[ApiResource], bool],
 ) -> Iterator[Mapping[str, Any]]:
-    """The metadata of all of one kind; where the kind is not there, there is none of it.
+    """Yield the metadata of all objects of one kind; none where the kind does not exist.
 
     :param namespaces: empty for all.
-    :param is_none_served: asked where they may not be listed: whether that means that there are none.
+    :param is_none_served: called where listing is forbidden; returns True if that means that there are none.
     """
     for path in [resource.path(namespace) for namespace in namespaces] or [resource.path()]:
         try:
@@ -272,7 +280,9 @@ def _name(metadata: Mapping[str, Any]) -> str:
 
 
 def _kubeconfig(operator: GuardedOperator) -> str | Mapping[str, Any] | None:
-    """Read a kubeconfig as Pulumi's Kubernetes provider does: a file's path, or what such a file holds."""
+    """Return a kubeconfig by the rules of Pulumi's Kubernetes provider: a file's path, or the content of
+    such a file.
+    """
     text = operator.kubeconfig
     if not text:
         return None

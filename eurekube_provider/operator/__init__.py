@@ -1,4 +1,4 @@
-"""The in-cluster watcher: makes endpoints appear in Eureka, keeps them there, and takes them out again.
+"""The in-cluster operator: registers endpoints in Eureka, renews them, and deregisters them again.
 
-Knows nothing of Pulumi.
+The package knows nothing of Pulumi.
 """

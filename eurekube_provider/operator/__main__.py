@@ -1,4 +1,4 @@
-"""``python -m eurekube_provider.operator``: what it can be determined and asked for."""
+"""The command line ``python -m eurekube_provider.operator``: flags for settings and for single tasks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EPILOG = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run as the command line says; see :func:`start`."""
+    """Parse the command line and run the operator; see :func:`start`."""
     parser = argparse.ArgumentParser(
         prog="python -m eurekube_provider.operator",
         description=DESCRIPTION,
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add what the operator can be determined, and what it can be asked for."""
+    """Add the flags of single tasks, such as ``--once``, and those of all settings."""
     parser.add_argument(
         "--once",
         action="store_true",
@@ -85,9 +85,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def start(options: argparse.Namespace) -> int:
-    """Run until SIGTERM or SIGINT, or do what ``--once``, ``--check`` or ``--check-removal`` asks for.
+    """Run until SIGTERM or SIGINT, or do the task of ``--once``, ``--check`` or ``--check-removal``.
 
-    :param options: of :func:`add_flags`.
+    :param options: the parsed flags of :func:`add_flags`.
     :returns: 0 after a signal, or when all is done or well; 1 when the configuration is wrong, with one
         sentence on standard error, when a change failed, or when ``--check`` found something to fix.
     """

@@ -1,11 +1,13 @@
-"""Renewals of a process that could not read its cluster yet, since the Kubernetes API does not answer.
+"""Renewals by a process that could not read its cluster yet, since the Kubernetes API does not answer.
 
-All replicas may have been started again in that hour, by a limit of memory or a node. Their pods serve, and
-would lapse in Eureka within minutes. Who knows the cluster's name renews what Eureka shows as that cluster's
-syncers', and what stacks ask this operator to renew. It changes nothing, and ends as soon as this process
-leads by what it has read of the cluster, or reads that another one leads.
+A memory limit or a failed node may restart all replicas while the API is away. The pods still serve, and
+their
+instances would lapse in Eureka within minutes. A process that knows the cluster's name therefore renews the
+instances that Eureka shows as written by the syncers of that cluster, and the instances that stacks ask this
+operator to renew. The process changes nothing. These renewals end as soon as the process leads with a copy of
+the cluster, or reads that another replica leads.
 
-Nothing but the settings can be read in that hour, so that the name must be given there.
+Only the settings can be read while the API is away, so the cluster's name must be given there.
 """
 
 from __future__ import annotations
@@ -23,13 +25,17 @@ from eurekube_provider.operator.settings import Settings
 _log = logging.getLogger(__name__)
 
 SILENT_API_SECONDS = 5.0
-"""How long the Kubernetes API may leave the first question open before what stands in Eureka is renewed."""
+"""Seconds that the Kubernetes API may take for its first answer before Eureka's instances are renewed
+without it.
+"""
 
 LOOK_SECONDS = 1.0
 
 
 class BlindRenewals:
-    """Renews by what Eureka shows alone, from :meth:`start` to :meth:`stop`; threads may share it."""
+    """Renewals of the instances that Eureka shows, from :meth:`start` to :meth:`stop`; threads may share
+    them.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -39,7 +45,9 @@ class BlindRenewals:
         self._is_reported = False
 
     def start_unless(self, answered: threading.Event) -> None:
-        """Begin unless the Kubernetes API answers soon: one that is frozen takes a request, and is silent."""
+        """Start the renewals if the Kubernetes API does not answer soon: a frozen API accepts a request
+        and is silent.
+        """
 
         def wait() -> None:
             if not answered.wait(SILENT_API_SECONDS):
@@ -48,7 +56,7 @@ class BlindRenewals:
         threading.Thread(target=wait, name="silent-api", daemon=True).start()
 
     def start(self) -> None:
-        """Begin, unless it has begun or ended already; returns at once."""
+        """Start the renewals, unless they have begun or ended already; return at once."""
         settings = self._settings
         with self._lock:
             if self._registries or self._stopped.is_set() or self._is_reported:
@@ -84,7 +92,9 @@ class BlindRenewals:
         )
 
     def stop(self) -> None:
-        """Renew no more: this process does by what it has read, or another one leads."""
+        """Stop these renewals: this process renews by its own copy of the cluster, or another replica
+        leads.
+        """
         with self._lock:
             was_stopped = self._stopped.is_set()
             self._stopped.set()
@@ -96,14 +106,14 @@ class BlindRenewals:
 
     @property
     def count(self) -> int:
-        """How many instances are renewed so."""
+        """Number of instances that are renewed without the Kubernetes API."""
         with self._lock:
             registries = list(self._registries.values())
         return sum(registry.figures().held for registry in registries)
 
     @property
     def sentence(self) -> str:
-        """Tell a person that it goes on; empty while it does not."""
+        """Sentence that tells a person about these renewals; empty while none are under way."""
         with self._lock:
             is_on = bool(self._registries)
         if not is_on:
@@ -114,7 +124,7 @@ class BlindRenewals:
         )
 
     def _renew(self, name: str, registry: Registry) -> None:
-        """Renew at one registry what it shows, again and again: others may be back there."""
+        """Read one registry again and again, and renew the instances of this cluster that appear there."""
         names = {self._settings.cluster_name, *self._settings.previous_cluster_names}
         has_begun = False
         while not self._stopped.wait(LOOK_SECONDS):

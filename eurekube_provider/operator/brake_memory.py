@@ -1,4 +1,4 @@
-"""The memory of the brake of one operator: what left and came lately, and what waits."""
+"""The brake's memory: instances that left and came lately, and removals that are held back."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ _log = logging.getLogger(__name__)
 
 
 class BrakeMemory:
-    """The memory of all syncers together; any number of workers may share it.
+    """The brake's memory of all syncers; any number of workers may share it.
 
-    :param registries: all of them: an operator's share is that of all that it has registered.
+    :param registries: all registries: a syncer's share is measured against all instances that the operator
+        has
+        registered.
     """
 
     def __init__(self, cluster: Cluster, registries: Collection[Registry]) -> None:
@@ -30,7 +32,7 @@ class BrakeMemory:
         self._window: SlidingWindow[SyncerKey, Key] = SlidingWindow(WINDOW_SECONDS)
 
     def history(self, key: SyncerKey, owner: str, now: float, *, is_released: bool) -> BrakeHistory:
-        """Return what is known of a syncer at this moment."""
+        """Return the brake's history of a syncer at this moment."""
         up = sum(registry.up(owner=owner) for registry in self._registries)
         of_all = sum(registry.up(cluster=self._cluster.name) for registry in self._registries)
         with self._lock:
@@ -38,7 +40,9 @@ class BrakeMemory:
         return BrakeHistory(up, of_all, recent, held, is_released)
 
     def note(self, key: SyncerKey, now: float, braked: Braked) -> None:
-        """Remember what is done for a syncer, and what waits."""
+        """Remember the instances of a syncer that leave and come, and the removals that the brake holds
+        back.
+        """
         with self._lock:
             self._window.note(now, key, braked.left, braked.came)
             if braked.held is None:
@@ -51,7 +55,7 @@ class BrakeMemory:
             _log.warning("removals are held back", extra={"syncer": "/".join(key), "reason": reason})
 
     def forget_all(self) -> None:
-        """Forget what was counted: another replica held back and removed meanwhile."""
+        """Forget all counts and held removals: another replica led meanwhile and had counts of its own."""
         with self._lock:
             self._held.clear()
             self._window.clear()

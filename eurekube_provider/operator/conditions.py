@@ -1,10 +1,11 @@
-"""The conditions of a syncer after a reconcile: pure.
+"""The conditions of a syncer after a reconcile: pure functions.
 
-*Synced* says whether Eureka holds what the syncer wants. *Ready* says whether callers find something that is
-meant to be found: an instance is UP or, scaled to zero, nothing is meant to be. The other conditions are what
-the checks of :data:`CHECKS` find, each by itself: a new one is a function, a line there, a name in
-:class:`~eurekube_provider.core.condition_types.ConditionType`, and what fixes it in
-:data:`~eurekube_provider.core.remedies.REMEDIES`. One that leaves a syncer synced is in ``_NOTES``.
+*Synced* says whether Eureka holds the instances that the syncer wants. *Ready* says whether callers find an
+instance that is UP or, where a Service is scaled to zero, correctly find none. Every other condition comes
+from
+one of the :data:`CHECKS`. A new condition needs a function, a line in :data:`CHECKS`, a name in
+:class:`~eurekube_provider.core.condition_types.ConditionType`, and a remedy in
+:data:`~eurekube_provider.core.remedies.REMEDIES`. A condition that leaves a syncer synced is in ``_NOTES``.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.core.wording import counted, joined, listed
 
 REFUSALS = frozenset({Reason.NOT_ALLOWED, Reason.UNKNOWN_EUREKA, ConditionType.CONFLICT})
-"""Reasons for which nothing is done for a syncer but to let leave what was seen terminating."""
+"""Reasons for which the operator changes nothing for a syncer, except that endpoints seen terminating
+leave.
+"""
 
 EUREKA_FAILS = frozenset({Reason.EUREKA_UNREACHABLE, Reason.EUREKA_DENIED, Reason.EUREKA_REJECTED})
-"""Reasons that :func:`problem_of` gives to what a registry did not do."""
+"""Reasons that :func:`problem_of` gives to errors of a registry."""
 
 _NOT_ASKED = (Reason.EUREKA_UNREACHABLE, Reason.EUREKA_DENIED)
 _NOTES = frozenset(
@@ -52,7 +55,7 @@ _NOTES = frozenset(
     }
 )
 _NO_SERVICE = (Reason.NO_MATCHING_SERVICE, Reason.EXTERNAL_NAME)
-"""Nothing is registered for good: what was leaves."""
+"""Reasons that leave a syncer without a Service to register: its instances leave Eureka."""
 
 _NOTHING_DESIRED = Desired()
 _NO_STEPS = Plan()
@@ -65,18 +68,21 @@ class ConditionInput:
 
     :param application: in upper case; empty where it is not known.
     :param there: the owner's instances in Eureka afterwards.
-    :param wanted: how many instances are desired; where it ended early, when that was last known.
+    :param wanted: how many instances are desired; after a reconcile that ended early, the last known number.
     :param drain: why callers lose calls when pods end; empty where they do not, None while that is not known.
-    :param failure: the error that ended it early: nothing was changed, but for what was seen terminating.
-        What follows is not given then.
-    :param last_registered: how many instances Eureka held when that was last known, where it was never read.
+    :param failure: the error that ended the reconcile early: nothing was changed, except that endpoints seen
+        terminating left. The fields below are not given then.
+    :param last_registered: the last known number of instances in Eureka, where this process never read
+        Eureka.
     :param waiting: how many changes a paused syncer has not made.
     :param braked: why removals are held back; None where none are.
     :param read_error: why Eureka cannot be read at the moment.
-    :param claimed: the names that the syncer has been called by before.
-    :param unclaimed: instances under another name of its cluster, of which nobody said that it is a former
-        one.
-    :param taken: by id, what a paused syncer renews no more, and the pod that has its address by now.
+    :param claimed: the owner names that the syncer has had before.
+    :param unclaimed: the syncer's instances under another name of its cluster, which no setting lists as a
+        former
+        name.
+    :param taken: by instance id, the pod that has the address now: a paused syncer renews that instance no
+        more.
     :param notes: problems with others' instances beside its own.
     :param self_registered: instances that its pods, gone or not, registered themselves.
     :param waiting_pods: the problem of the pods that wait for their readiness gate; None where none does.
@@ -104,19 +110,21 @@ class ConditionInput:
 
     @property
     def up(self) -> int:
-        """How many instances are UP, of whatever applications where its own is not known."""
+        """Number of the syncer's instances that are UP; where its application is not known, of all
+        applications.
+        """
         known = (one for one in self.there if self.application in ("", one.application))
         return sum(one.status is Status.UP for one in known)
 
     @property
     def summary(self) -> str:
-        """Return the sentence for a syncer without a fault."""
+        """Sentence for a syncer without a fault."""
         waits = f", {self.wanted - self.up} not ready" if self.up < self.wanted else ""
         return f"{counted(self.wanted)} of {self.application} in Eureka{waits}"
 
     @property
     def serves_wanted(self) -> bool:
-        """Return whether something that is UP is known to be meant to be."""
+        """True if an instance that should be UP is UP in Eureka, or if the syncer's spec is not known."""
         if self.syncer is None:
             return True
         up = {one.key for one in self.there if one.status is Status.UP}
@@ -125,14 +133,16 @@ class ConditionInput:
 
 @dataclass(frozen=True, slots=True)
 class Report(ReportedState):
-    """The content of the next status.
+    """The content of a syncer's next status.
 
-    :param problems: by condition type, what is wrong and what is only to be known.
-    :param unknown: condition types of which nothing is known yet: what stands there is kept.
-    :param registered: how many instances Eureka holds of the syncer, those on their way out left aside.
-    :param refused: how many desired instances were left alone since somebody else's stand in their way.
-    :param names: the names that the syncer had, and may have from now on; None for as before.
-    :param self_registered: instances that its pods registered themselves; None for as before.
+    :param problems: by condition type, faults and mere notes.
+    :param unknown: condition types of which nothing is known yet: the status keeps its present ones.
+    :param registered: how many instances of the syncer Eureka holds, without those that are leaving.
+    :param refused: how many desired instances were left alone, since an instance of another owner is in the
+        way.
+    :param names: the owner names that the syncer had, and may have from now on; None to keep the present
+        ones.
+    :param self_registered: instances that its pods registered themselves; None to keep the present ones.
     """
 
     application: str = ""
@@ -146,7 +156,7 @@ class Report(ReportedState):
 
 
 def report(found: ConditionInput) -> Report:
-    """Return conditions and counts of a reconcile."""
+    """Return the conditions and counts of a syncer after a reconcile."""
     by_reason: dict[str, Problem] = {}
     for check in CHECKS:
         for one in check(found):
@@ -175,43 +185,43 @@ def report(found: ConditionInput) -> Report:
 
 
 def ended_early(found: ConditionInput) -> Iterator[Problem]:
-    """Say what ended the reconcile early."""
+    """Yield the error that ended the reconcile early."""
     if found.failure is not None:
         yield found.failure
 
 
 def eureka_fails(found: ConditionInput) -> Iterator[Problem]:
-    """Say that Eureka did not take a change, or cannot be read."""
+    """Yield the first error of a change that Eureka refused, and the error of reading Eureka."""
     errors = [one.error for one in found.outcome.failures if isinstance(one.error, RegistryError)]
     for error in (*errors[:1], *([found.read_error] if found.read_error else [])):
         yield problem_of(error)
 
 
 def braked(found: ConditionInput) -> Iterator[Problem]:
-    """Say that removals are held back."""
+    """Yield the problem of removals that the brake holds back."""
     if found.braked:
         yield found.braked
 
 
 def cannot_be_mapped(found: ConditionInput) -> Iterator[Problem]:
-    """Say what of the cluster's objects leaves open what is desired."""
+    """Yield problems of Services and endpoints that leave the desired instances undecided."""
     yield from found.desired.problems
 
 
 def endpoints_left_out(found: ConditionInput) -> Iterator[Problem]:
-    """Say which endpoints cannot be instances."""
+    """Yield a problem that lists the endpoints which cannot be registered."""
     if found.desired.left_out:
         yield Problem(ConditionType.ENDPOINTS_LEFT_OUT, f"not registered: {joined(found.desired.left_out)}")
 
 
 def metadata_left_out(found: ConditionInput) -> Iterator[Problem]:
-    """Say which metadata instances lack."""
+    """Yield a problem that lists the metadata left out of instances."""
     if found.desired.metadata_left_out:
         yield Problem(ConditionType.METADATA_LEFT_OUT, f"left out: {joined(found.desired.metadata_left_out)}")
 
 
 def conflicts(found: ConditionInput) -> Iterator[Problem]:
-    """Say what belongs to another owner, be it the syncer itself under another name of its cluster."""
+    """Yield the conflict with another owner, or with the syncer itself under another name of its cluster."""
     if names := sorted({cluster_of(one.owner) or "" for one in found.unclaimed}):
         count, called = counted(len(found.unclaimed), "instance"), printable(", ".join(names))
         yield Problem(
@@ -227,19 +237,19 @@ def conflicts(found: ConditionInput) -> Iterator[Problem]:
 
 
 def strangers(found: ConditionInput) -> Iterator[Problem]:
-    """Report problems with instances of others."""
+    """Yield problems with instances of other owners."""
     yield from found.notes
 
 
 def self_registered(found: ConditionInput) -> Iterator[Problem]:
-    """Say what registers itself beside us."""
+    """Yield a problem that lists pods which registered themselves beside the operator."""
     if there := _self_registered(found):
         verb = "registered itself" if len(there) == 1 else "registered themselves"
         yield Problem(ConditionType.SELF_REGISTERED, f"{listed(there, 3)} {verb}")
 
 
 def paused(found: ConditionInput) -> Iterator[Problem]:
-    """Say that nothing is changed, and what waits: only that keeps a syncer from being synced."""
+    """Yield the problem of a paused syncer; only changes that wait keep the syncer from being synced."""
     if found.syncer is not None and found.syncer.is_paused:
         waits = f"; {found.waiting} changes wait" if found.waiting else ""
         taken = [f"{one}, whose address the pod {pod} has by now" for one, pod in sorted(found.taken.items())]
@@ -249,19 +259,19 @@ def paused(found: ConditionInput) -> Iterator[Problem]:
 
 
 def lease_too_short(found: ConditionInput) -> Iterator[Problem]:
-    """Say that instances may lapse while another replica takes over."""
+    """Yield the problem of Eureka leases that may end while another replica takes over."""
     if found.syncer is not None and found.syncer.lease_problem is not None:
         yield found.syncer.lease_problem
 
 
 def drain_too_short(found: ConditionInput) -> Iterator[Problem]:
-    """Say that callers lose calls when pods end."""
+    """Yield the problem of pods that end while callers still call them."""
     if found.drain:
         yield Problem(ConditionType.DRAIN_TOO_SHORT, found.drain)
 
 
 def waiting_for_callers(found: ConditionInput) -> Iterator[Problem]:
-    """Say which pods wait for callers."""
+    """Yield the problem of pods whose readiness gate waits until callers know them."""
     if found.waiting_pods:
         yield found.waiting_pods
 
@@ -281,13 +291,13 @@ CHECKS: tuple[Callable[[ConditionInput], Iterator[Problem]], ...] = (
     waiting_for_callers,
     drain_too_short,
 )
-"""The checks in their order: the first problem is the reason of Synced."""
+"""The checks in order: the first problem found is the reason of Synced."""
 
 Ready = tuple[bool | None, Problem]
-"""The condition Ready: whether it holds, and what it says."""
+"""The condition Ready: True, False or None (unknown), and its reason and message."""
 
 Problems = Mapping[str, Problem]
-"""Problems that keep the syncer from being synced, by reason, the most telling first."""
+"""Problems that keep the syncer from being synced, by reason, the most important first."""
 
 
 def _is_unread(found: ConditionInput, problems: Problems) -> Ready | None:
@@ -301,7 +311,7 @@ def _is_unread(found: ConditionInput, problems: Problems) -> Ready | None:
 
 
 def _is_not_asked(found: ConditionInput, problems: Problems) -> Ready | None:
-    """Nobody knows what callers find."""
+    """Return Ready as False while Eureka cannot be read: nobody knows which instances callers find."""
     if not any(reason in problems for reason in _NOT_ASKED):
         return None
     first = next(iter(problems.values()))
@@ -326,7 +336,10 @@ def _has_no_service(found: ConditionInput, problems: Problems) -> Ready | None:
 
 
 def _is_braked(found: ConditionInput, problems: Problems) -> Ready | None:
-    """The source is broken, or nothing is there."""
+    """Return Ready as unknown while the brake holds removals and no wanted instance is UP: the cluster's
+    objects may be
+    wrong, or the application may really be down.
+    """
     if not found.braked or found.serves_wanted:
         return None
     message = f"no endpoint is ready; {held(found.there)}, {found.braked.message}"
@@ -352,7 +365,9 @@ def _none_is_up(found: ConditionInput, problems: Problems) -> Ready | None:
 
 
 def _none_is_wanted(found: ConditionInput) -> Ready | None:
-    """Of a Service without endpoints nothing is meant to be found."""
+    """Return Ready as False where endpoints exist but no instance is wanted; None for a Service without
+    endpoints.
+    """
     if not found.desired.has_endpoints:
         return None
     left_out = next(endpoints_left_out(found), None)
@@ -375,7 +390,7 @@ READY_RULES: tuple[Callable[[ConditionInput, Problems], Ready | None], ...] = (
     _none_is_up,
     _as_synced,
 )
-"""The rules of the condition Ready: the first that applies says it."""
+"""The rules of the condition Ready: the first rule that applies decides."""
 
 
 def _going_on(problem: Problem, more: str) -> Problem:
@@ -391,7 +406,7 @@ def _conflicting(found: ConditionInput) -> list[str]:
 
 
 def _in_its_own_way(found: ConditionInput) -> list[Refusal]:
-    """Return what is refused for what the syncer has under another name of its cluster."""
+    """Return the refusals caused by the syncer's own instances under another name of its cluster."""
     known = {one.key for one in found.unclaimed}
     return [one for one in found.steps.refusals if known and one.actual.key in known]
 
@@ -402,7 +417,7 @@ def _self_registered(found: ConditionInput) -> list[str]:
 
 
 def problem_of(error: EurekubeError) -> Problem:
-    """Return the problem that an error is for a syncer."""
+    """Return the problem that a syncer's status reports for an error."""
     kinds = {
         RegistryUnreachable: Reason.EUREKA_UNREACHABLE,
         RegistryDenied: Reason.EUREKA_DENIED,
@@ -414,7 +429,9 @@ def problem_of(error: EurekubeError) -> Problem:
 
 
 def held(there: Collection[Instance]) -> str:
-    """``Eureka holds 2 instances of RATING (1 UP)``, whatever applications they are of."""
+    """Return a sentence such as ``Eureka holds 2 instances of RATING (1 UP)``, which counts each
+    application.
+    """
     by_application: dict[str, list[Instance]] = {}
     for one in there:
         by_application.setdefault(one.application, []).append(one)

@@ -1,8 +1,10 @@
-"""The operator's workers: which syncer is reconciled when, and while this replica leads.
+"""The operator's workers: they choose the next syncer to reconcile, and work only while this replica leads.
 
-Level-triggered: an event says only *reconcile again*. One syncer is reconciled by one worker at a time; its
-status and Events are written afterwards, by others. Each Eureka has workers of its own: one that hangs holds
-up none of the others' syncers.
+The controller is level-triggered: an event says only *reconcile again*. One worker at a time reconciles a
+syncer;
+other threads write its status and Events afterwards. Each Eureka has workers of its own, so that a Eureka
+that
+hangs delays only its own syncers.
 """
 
 from __future__ import annotations
@@ -34,26 +36,28 @@ from eurekube_provider.operator.unresponsive import UnresponsiveWatch
 _log = logging.getLogger(__name__)
 
 WORKERS = 16
-"""How many syncers' plans can be under way to one Eureka, or gather to travel together."""
+"""Number of workers for each Eureka: so many syncers' plans can be under way, or be sent in one batch."""
 
 LONGEST_STOP_SECONDS = 10.0
-"""For so long the end waits for what is under way."""
+"""Most seconds that :meth:`Controller.stop` waits for changes that are under way."""
 
 HANGING_STOP_SECONDS = 0.3
-"""For what is under way to a Eureka that does not answer: waiting takes back nothing of it, and the next
-leader waits for the Lease."""
+"""Most seconds that :meth:`Controller.stop` waits for a Eureka that does not answer: waiting takes back no
+change,
+and the next leader waits for the Lease.
+"""
 
 LONGEST_RECONCILE_SECONDS = 600.0
-"""A reconcile that takes longer although Eureka answers is stuck."""
+"""Seconds after which a reconcile counts as stuck although Eureka answers."""
 
 
 class Controller:
-    """Has the syncers reconciled, each by one worker at a time.
+    """The queue and the workers that reconcile syncers, each by one worker at a time.
 
     :param registries: by the name that ``spec.eureka`` may give.
-    :param sources: they have synced when :meth:`start` is called.
-    :param previous_names: asked for the former names of the cluster.
-    :param gates: gets each decision; None where no readiness gate is served.
+    :param sources: the copies of Kubernetes' objects; they have synced when :meth:`start` is called.
+    :param previous_names: returns the former names of the cluster.
+    :param gates: receives each decision; None where no readiness gate is served.
     """
 
     def __init__(
@@ -100,14 +104,16 @@ class Controller:
         queue.divide(registries, self.worker_group_of)
 
     def start(self) -> None:
-        """Have the workers ready for :meth:`lead`."""
+        """Start the workers, which wait for :meth:`lead`."""
         self._unresponsive.start()
         self._queue.pause()
         for _, worker in self._workers:
             worker.start()
 
     def worker_group_of(self, key: SyncerKey) -> str:
-        """Return the Eureka whose workers reconcile a syncer: the one it names, or that has its instances."""
+        """Return the Eureka whose workers reconcile a syncer: the one that its spec names, or that holds
+        its instances.
+        """
         syncer = self._sources.syncers.get(*key)
         if syncer is not None and (named := connection_of(syncer)) in self._registries:
             return named
@@ -116,15 +122,15 @@ class Controller:
         return next(holding, next(iter(self._registries)))
 
     def pause(self) -> bool:
-        """Begin nothing until :meth:`lead`; whether all that was begun has ended."""
+        """Begin no reconcile until :meth:`lead`; return whether all reconciles that were begun have ended."""
         with self._terms:
             self._leads = False
             return self._queue.pause()
 
     def take_over(self) -> None:
-        """Renew at once what is there; reconcile nothing yet.
+        """Renew the syncers' instances at once, and reconcile nothing yet.
 
-        Of each Eureka on a thread of its own: who answers is not kept waiting by who does not.
+        Each Eureka has a thread of its own, so that one that does not answer delays no other.
         """
         self._sources.retry_now()
         wanted = self._sources.wanted_at()
@@ -165,9 +171,9 @@ class Controller:
                 self._begin(name)
 
     def lead(self) -> None:
-        """Reconcile every syncer, and what deleted ones left behind. After :meth:`take_over`.
+        """Reconcile every syncer, and what deleted syncers left behind; call after :meth:`take_over`.
 
-        What changed last comes first: nobody has reconciled that yet.
+        Syncers that changed last come first: nobody has reconciled those changes yet.
         """
         with self._terms:
             self._leads = True
@@ -176,19 +182,21 @@ class Controller:
         self.all_changed()
 
     def _begin(self, name: str) -> None:
-        """Reconcile a Eureka's syncers from now on, and what deleted ones left behind there."""
+        """Begin to reconcile the syncers of a Eureka, and what deleted syncers left behind there."""
         self._queue.resume(name)
         for owner in self._registries[name].owners():
             self.owner_changed(owner)
 
     @property
     def is_idle(self) -> bool:
-        """Return whether everything has been reconciled since this replica leads."""
+        """True if every syncer has been reconciled since this replica leads."""
         with self._terms:
             return len(self._taken_over) == len(self._registries) and self._queue.is_idle
 
     def stand_by(self) -> None:
-        """Renew no more, and forget what only holds for who leads: another replica does. After pause()."""
+        """Stop renewing and forget the leader's memory, since another replica leads; call after
+        :meth:`pause`.
+        """
         with self._terms:
             self._term += 1
             self._stands_by = True
@@ -202,7 +210,9 @@ class Controller:
         self.history.forget_all()
 
     def liveness(self) -> list[Liveness]:
-        """Tell of all threads. While a Eureka is away a reconcile may take as long as its time-outs do."""
+        """Return the liveness of all threads; while a Eureka is away, a reconcile may last as long as its
+        time-outs.
+        """
         now = time.monotonic()
         workers = []
         for registry, worker in self._workers:
@@ -213,7 +223,7 @@ class Controller:
         return [*workers, *self._unresponsive.liveness(), *self.drain_check.liveness(), *gates]
 
     def stop(self) -> None:
-        """Finish what is being worked on, and begin nothing more."""
+        """Finish the reconciles that are under way, and begin no more."""
         self._queue.close()
         self._unresponsive.stop()
         self.drain_check.stop()
@@ -225,7 +235,9 @@ class Controller:
                 worker.join(timeout=max(0.0, deadline - time.monotonic()))
 
     def owner_changed(self, owner: str) -> None:
-        """Have a syncer reconciled, by whatever name of its cluster: something of it changed in Eureka."""
+        """Queue the syncer of an owner whose instances changed in Eureka, also under a former name of the
+        cluster.
+        """
         found = parse_owner(owner)
         if not isinstance(found, ClusterOwner) or not self._settings.watches(found.namespace):
             return
@@ -233,12 +245,14 @@ class Controller:
             self._queue.add((found.namespace, found.syncer))
 
     def all_changed(self) -> None:
-        """Reconcile every syncer again, what changed before first."""
+        """Queue every syncer for a reconcile; those queued because they changed come first."""
         for key in self._sources.syncer_keys():
             self._queue.add(key, is_news=False)
 
     def registry_changed(self, name: str) -> None:
-        """Reconcile each syncer that registers or has something at a Eureka that was read, or cannot be."""
+        """Queue each syncer that registers at a Eureka or has instances there: this Eureka was read, or
+        cannot be read.
+        """
         for key in self._sources.syncers_at(name):
             self._queue.add(key)
         for owner in self._registries[name].owners():
@@ -266,7 +280,9 @@ class Controller:
                 self._queue.done(key)
 
     def _reconcile(self, key: SyncerKey, group: str, started: float) -> bool:
-        """Reconcile one syncer, and let everybody know; returns whether it must be tried again."""
+        """Reconcile one syncer and report the result; return whether the reconcile failed and is tried
+        again.
+        """
         reports = self._reconciler.reports
         with self._unresponsive.watched(
             key, [group], lambda error: self._say(key, reports.unresponsive(key, group, error))
@@ -293,7 +309,7 @@ class Controller:
         return result.error is not None
 
     def _take(self, key: SyncerKey, result: SyncerResult, seconds: float) -> None:
-        """Do what a reconcile came to: what else is to be reconciled, and what is reported to people."""
+        """Queue the syncers that a reconcile's result concerns, and publish its status and Events."""
         for other in result.concerned:
             self._queue.add(other)
         if result.again_seconds is not None:
@@ -316,7 +332,9 @@ class Controller:
             self.drain_check.check_soon(result.asked)
 
     def _hangs(self, name: str, error: RegistryError) -> None:
-        """A Eureka is silent: while it is being taken over nobody reconciles its syncers, so they say so."""
+        """Report a silent Eureka in the status of its syncers, which nobody reconciles during its
+        take-over.
+        """
         with self._terms:
             waits = self._leads and name not in self._taken_over
         for key in self._sources.syncers_at(name) if waits else ():
@@ -328,7 +346,7 @@ class Controller:
                     self._say(key, self._reconciler.reports.unresponsive(key, name, error))
 
     def _say(self, key: SyncerKey, result: SyncerResult) -> None:
-        """Report to people while nothing is done."""
+        """Publish a report about a syncer while its reconcile waits."""
         if result.report is not None and result.syncer is not None:
             self._publisher.publish(result.syncer, result.report)
             self.history.record(key, result.report, result.differing, result.outcome, result.held_back)

@@ -1,7 +1,8 @@
 """The check that the pods behind each syncer serve for as long as callers still call them.
 
-The controller tells whom it has reconciled; a while later a thread of its own reads a pod or two of each
-workload behind that syncer. Never on the way of a registration, and kept are sentences, never pods.
+The controller names the syncers that it has reconciled. A few seconds later a thread of its own reads one or
+two
+pods of each workload behind the syncer. The check never delays a registration, and keeps sentences, not pods.
 """
 
 from __future__ import annotations
@@ -29,27 +30,27 @@ from eurekube_provider.operator.sources import Sources
 _log = logging.getLogger(__name__)
 
 LATER_SECONDS = 5.0
-"""After a reconcile; what changes meanwhile is checked together."""
+"""Seconds between a reconcile and its check; changes in that time are checked together."""
 
 RETRY_SECONDS = 300.0
-"""After a pod that could not be read."""
+"""Seconds until the next check after a pod that could not be read."""
 
 PAUSE_SECONDS = 0.1
-"""Between two pods, so that a start with a thousand syncers asks the API server ten times a second."""
+"""Seconds between two pods: a start with a thousand syncers asks the API server ten times a second."""
 
 MOST_WORKLOADS = 4
-"""How many workloads are checked behind one syncer; a Deployment in mid-rollout counts for two."""
+"""Most workloads that are checked behind one syncer; a Deployment in mid-rollout counts as two."""
 
 Pod = tuple[str, str]
-"""A pod's name and address: the next pod of a StatefulSet has the same name."""
+"""Name and address of a pod: the address tells apart two pods of a StatefulSet with one name."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodDrainTime:
-    """A pod's end, by its spec.
+    """The judgement on how a pod ends, from its spec.
 
-    :ivar problem: why its callers lose calls when it ends; empty where they do not.
-    :ivar speaks_for_all: True if all pods of its name have the same spec, as those of a ReplicaSet have.
+    :ivar problem: why callers lose calls when the pod ends; empty where they do not.
+    :ivar speaks_for_all: True if all pods of the workload have the same spec, as those of a ReplicaSet have.
     """
 
     problem: str = ""
@@ -57,11 +58,11 @@ class PodDrainTime:
 
 
 class DrainCheck:
-    """Looks at pods, and remembers what it found; every method may be called from any thread.
+    """The drain check's thread and its findings; every method may be called from any thread.
 
     :param needed_seconds: for how long callers may call a pod after its deletion began; 0 to check none.
-    :param changed: called with a syncer of which something else is true now.
-    :param wait_quiet: waits until there is nothing more urgent to do, for so many seconds at most.
+    :param changed: called with a syncer whose finding has changed.
+    :param wait_quiet: waits until there is nothing more urgent to do, for at most the given seconds.
     """
 
     def __init__(
@@ -85,22 +86,22 @@ class DrainCheck:
         self._thread = threading.Thread(target=self._run, name="drains", daemon=True)
 
     def start(self) -> None:
-        """Begin to check pods. The sources have synced."""
+        """Start the checking thread; the sources must have synced."""
         if self._needed_seconds:
             self._thread.start()
 
     def stop(self) -> None:
-        """Check nothing more."""
+        """Stop checking pods."""
         with self._condition:
             self._is_stopped = True
             self._condition.notify()
 
     def liveness(self) -> list[Liveness]:
-        """Tell of the thread that checks."""
+        """Return the liveness of the checking thread."""
         return liveness_of([self._thread])
 
     def check_soon(self, syncer: Syncer) -> None:
-        """Have a syncer's pods checked soon, since its endpoints may have changed; returns at once."""
+        """Schedule a check of a syncer's pods, since its endpoints may have changed; return at once."""
         if not self._needed_seconds:
             return
         key = (syncer.namespace, syncer.name)
@@ -111,7 +112,7 @@ class DrainCheck:
             self._due[key] = (at, syncer)
 
     def check(self, syncer: Syncer) -> None:
-        """Look at the pods behind a syncer now.
+        """Check the pods behind a syncer now.
 
         :raises KubernetesError: one of them cannot be read.
         """
@@ -137,20 +138,21 @@ class DrainCheck:
             self._changed(key)
 
     def problem(self, key: SyncerKey) -> str | None:
-        """Why callers lose calls when the pods behind a syncer end; empty where they do not, None where that
-        is not known.
+        """Return why callers lose calls when the pods behind a syncer end: empty where they do not, None
+        where that is not
+        known.
         """
         with self._condition:
             return self._problems.get(key) if self._needed_seconds else ""
 
     def forget(self, key: SyncerKey) -> None:
-        """The syncer is gone."""
+        """Forget a syncer that was deleted."""
         with self._condition:
             for table in (self._due, self._known, self._problems):
                 table.pop(key, None)
 
     def forget_all(self) -> None:
-        """Forget what was found: another replica checks from now on."""
+        """Forget all findings: another replica checks from now on."""
         with self._condition:
             for table in (self._due, self._known, self._problems):
                 table.clear()
@@ -171,7 +173,9 @@ class DrainCheck:
                 _log.exception("drain check failed", extra={"syncer": "/".join(key)})
 
     def _next(self) -> Syncer | None:
-        """Wait for the next syncer whose time has come; None to stop."""
+        """Wait for the next syncer whose check is due, and return it; return None once the check is
+        stopped.
+        """
         with self._condition:
             while not self._is_stopped:
                 now = time.monotonic()
@@ -185,15 +189,17 @@ class DrainCheck:
             return None
 
     def _of(self, key: SyncerKey, pod: Pod, syncer: Syncer) -> PodDrainTime:
-        """Return the known judgement on a pod; one that was read cannot have changed."""
+        """Return the judgement on a pod, and read the pod only if it was not judged before: its spec
+        cannot change.
+        """
         with self._condition:
             known = self._known.get(key, {}).get(pod)
         return known or self._read(syncer.selector.namespace, pod[0])
 
     def _read(self, namespace: str, name: str) -> PodDrainTime:
-        """Look at a pod; of one that is not there nothing is said.
+        """Read a pod and judge it; a pod that does not exist has no problem.
 
-        :raises KubernetesError: it cannot be read.
+        :raises KubernetesError: the pod cannot be read.
         """
         self._wait_quiet(PATIENCE_SECONDS)
         found = objects_named(self._access, PODS, name, namespace)
@@ -203,11 +209,13 @@ class DrainCheck:
 
 
 def sample_pods(slices: Iterable[Object]) -> tuple[list[tuple[Pod, Pod]], bool]:
-    """The first and the last pod of each workload behind these EndpointSlices, as far as names tell workloads
-    apart; and whether there are endpoints that are no pods.
+    """Return the first and the last pod of each workload behind EndpointSlices, and whether other endpoints
+    than pods
+    exist.
 
-    Pods of a ReplicaSet, StatefulSet or DaemonSet are named alike but for what follows the last dash. A
-    rolling update takes a StatefulSet's last pod first, and its first pod last.
+    Workloads are told apart by pod names: pods of a ReplicaSet, StatefulSet or DaemonSet are named alike up
+    to the
+    last dash. A rolling update replaces a StatefulSet's last pod first, and its first pod last.
     """
     ends: dict[str, tuple[tuple[int, Pod], tuple[int, Pod]]] = {}
     has_others = False
@@ -229,9 +237,9 @@ def sample_pods(slices: Iterable[Object]) -> tuple[list[tuple[Pod, Pod]], bool]:
 
 
 def judged(pod: Object, needed_seconds: int) -> PodDrainTime:
-    """Return the judgement on a pod's end, by its spec.
+    """Return the judgement on how a pod ends, from its spec.
 
-    :param needed_seconds: for how long callers may call it after its deletion began.
+    :param needed_seconds: for how long callers may call the pod after its deletion began.
     """
     kind, subject = _workload(pod)
     spec = pod.get("spec") or {}
@@ -248,7 +256,9 @@ def judged(pod: Object, needed_seconds: int) -> PodDrainTime:
 
 
 def _workload(pod: Object) -> tuple[str, str]:
-    """Kind, and for a person kind and name, of what a pod is of; the pod itself where nothing owns it."""
+    """Return the kind of a pod's workload, and its kind and name for a person; the pod itself where
+    nothing owns it.
+    """
     metadata = pod["metadata"]
     owners = metadata.get("ownerReferences") or ()
     owner = next((one for one in owners if one.get("controller")), None)

@@ -1,4 +1,4 @@
-"""Plans and results for each syncer and mirror, kept for ``--once`` and ``--dry-run`` to show."""
+"""Plans and results of each syncer and mirror, kept for the output of ``--once`` and ``--dry-run``."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 15.0
-"""For as long ``--once`` waits until everything was read."""
+"""Most seconds that ``--once`` waits until Eureka and the cluster are read."""
 
 DOUBTED_SECONDS = 60.0
-"""For as long ``--dry-run`` takes lists for old; other replicas may have changed something just before."""
+"""Seconds in which ``--dry-run`` distrusts Eureka's lists: other replicas may just have changed something."""
 
 WRITES_SECONDS = 60.0
-"""For as long ``--once`` waits in the end for its statuses and Events: nobody writes them later."""
+"""Most seconds that ``--once`` waits at its end for its statuses and Events: nobody writes them later."""
 
 _FAILED = frozenset(
     {
@@ -48,20 +48,20 @@ _FAILED = frozenset(
         Reason.FAILED,
     }
 )
-"""Reasons of a reconcile that was not carried out; any other tells of the syncer itself."""
+"""Reasons of a reconcile that was not carried out; every other reason describes the syncer itself."""
 
 _NOT_LOOKED_AT = Problem("NotLookedAt", "it could not be looked at; the log says why")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A plan for one owner at one Eureka, and its result."""
+    """A plan for one owner at one Eureka, and its outcome."""
 
     steps: Plan
     outcome: Outcome
 
     def then(self, steps: Plan, outcome: Outcome) -> Entry:
-        """Add the next reconcile, which a syncer may need in the same pass."""
+        """Return this entry with the next reconcile added: a syncer may need several in one pass."""
         return Entry(
             Plan(self.steps.changes + steps.changes, steps.refusals),
             Outcome(self.outcome.done + outcome.done, outcome.failures),
@@ -72,7 +72,7 @@ class Entry:
 class MirrorEntry:
     """The result of one reconcile of a mirror.
 
-    :ivar report: None for a mirror that was deleted, or of which there is no news.
+    :ivar report: None for a mirror that was deleted, or whose reconcile reported nothing new.
     :ivar writes: such as ``+ Service review``.
     """
 
@@ -82,7 +82,7 @@ class MirrorEntry:
 
     @property
     def problem(self) -> Problem | None:
-        """Return the fault."""
+        """The mirror's fault; None where it has none."""
         if not self.was_seen:
             return _NOT_LOOKED_AT
         is_synced, problem = self.report.synced if self.report else (True, None)
@@ -90,7 +90,7 @@ class MirrorEntry:
 
     @property
     def has_failed(self) -> bool:
-        """Return whether something that should have been done was not."""
+        """True if the reconcile did not do its work: no look, no Kubernetes API or no Eureka."""
         from eurekube_provider.core.mirror_conditions import MirrorCondition  # where mirrors are served only
 
         problem = self.problem
@@ -99,7 +99,7 @@ class MirrorEntry:
 
 
 class RunReport:
-    """Keeps what an operator with ``--dry-run`` or ``--once`` planned and did, and writes it out.
+    """The plans and outcomes of an operator with ``--dry-run`` or ``--once``, and their output.
 
     :param is_once: the operator ends once everything was reconciled.
     :param is_dry: no plan is carried out.
@@ -119,7 +119,7 @@ class RunReport:
         self._mirrors: dict[MirrorKey, MirrorEntry] = {}
 
     def record(self, plan: Plan, owner: str, name: str, outcome: Outcome) -> None:
-        """Keep what was planned for an owner at the registry of this name, and what became of it."""
+        """Keep an owner's plan at the registry of this name, and the plan's outcome."""
         with self._lock:
             entries = self._entries.setdefault(owner, {})
             before = entries.get(name)
@@ -128,7 +128,7 @@ class RunReport:
             _log.info("dry run: planned changes", extra={"owner": owner, "plan": plan.describe()})
 
     def note_mirror(self, key: MirrorKey, report: MirrorReport | None, writes: list[str]) -> None:
-        """Note the result of one reconcile of a mirror, and its writes, real or planned."""
+        """Keep the result of one reconcile of a mirror, and its writes, real or planned."""
         with self._lock:
             before = self._mirrors.get(key, MirrorEntry())
             every = tuple(writes) if self.is_dry else (*before.writes, *writes)
@@ -138,17 +138,17 @@ class RunReport:
             _log.info("dry run: planned writes", extra=extra)
 
     def statuses(self, access: KubeAccess) -> StatusWriter:
-        """Return a writer of statuses that notes each in this report."""
+        """Return a status writer that also keeps each status in this report."""
         return _Statuses(access, self)
 
     def note(self, key: SyncerKey, report: Report) -> None:
-        """Note the result of one reconcile of a syncer."""
+        """Keep the result of one reconcile of a syncer."""
         with self._lock:
             self._reports[key] = report
 
     @property
     def has_failed(self) -> bool:
-        """Return whether something that should have been done was not, or not everything was reconciled."""
+        """True if a change or a reconcile failed, or if a syncer or mirror was not reconciled."""
         with self._lock:
             return (
                 not self._was_printed
@@ -164,11 +164,11 @@ class RunReport:
         deleted: frozenset[SyncerKey] = frozenset(),
         mirrors: Iterable[MirrorKey] = (),
     ) -> None:
-        """Print every plan, what became of it, and what is wrong with a syncer.
+        """Print every plan, its outcome, and the faults of syncers and mirrors.
 
         :param owners: the owner of each syncer that should have been reconciled.
-        :param deleted: those that were deleted, and waited for an operator to let them go.
-        :param mirrors: those that should have been reconciled.
+        :param deleted: syncers that were deleted, and waited for an operator to remove their finalizer.
+        :param mirrors: mirrors that should have been reconciled.
         """
         with self._lock:
             self._deleted = deleted
@@ -225,7 +225,9 @@ class RunReport:
         return "\n  ".join(lines) + "\n"
 
     def _is_released(self, owner: str) -> bool:
-        """Return whether its syncer was let go, or would be: a deletion that came to its end."""
+        """Return whether the finalizer of the owner's deleted syncer was removed, or would be in a dry
+        run.
+        """
         key = self._keys.get(owner)
         return key in self._deleted and key not in self._reports and not self._failures(owner)
 
@@ -234,7 +236,9 @@ class RunReport:
         return owner in self._entries or key in self._reports or key in self._deleted
 
     def _problem(self, owner: str) -> Problem | None:
-        """Return the fault of the owner's syncer; None also where it has none any more."""
+        """Return the fault of the owner's syncer; None for a syncer without a fault, or one that is
+        deleted.
+        """
         key = self._keys.get(owner)
         if key is None:
             return None
@@ -275,9 +279,9 @@ def _mirror_text(entry: tuple[MirrorKey, MirrorEntry]) -> str:
 
 
 class DryRunRegistry:
-    """A registry whose plans a run report records; read only in a dry run.
+    """A registry whose plans a run report records; in a dry run the registry is only read.
 
-    :param name: of its connection.
+    :param name: the name of the registry's connection.
     """
 
     def __init__(self, registry: Registry, name: str, run_report: RunReport) -> None:
@@ -297,20 +301,22 @@ class DryRunRegistry:
         self.stand_by: Callable[[], None] = _nothing if run_report.is_dry else registry.stand_by
 
     def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
-        """Read each instance while lists may be old, also what one shows: a plan tells what there is."""
+        """Read each instance, also those that lists show, while the lists may be old: a plan must tell the
+        present state.
+        """
         is_doubted = self._run_report.is_once or time.monotonic() < self._reads_each_until
         if is_doubted or not known_too:
             self._registry.refresh(keys, known_too=is_doubted)
 
     def apply(self, plan: Plan, owner: str) -> Outcome:
-        """Carry out a plan, but not in a dry run; and record it."""
+        """Record a plan and its outcome; carry the plan out unless this is a dry run."""
         outcome = Outcome() if self._run_report.is_dry else self._registry.apply(plan, owner)
         self._run_report.record(plan, owner, self._name, outcome)
         return outcome
 
 
 def _nothing(*_: object) -> None:
-    """Do nothing."""
+    """Do nothing, in place of a registry's method in a dry run."""
 
 
 class _Statuses(StatusWriter):
@@ -319,18 +325,20 @@ class _Statuses(StatusWriter):
         self._run_report = run_report
 
     def report(self, syncer: Mapping[str, Any], report: Report) -> None:
-        """Note what would be written to a syncer, and have it written, which the dry access does not do."""
+        """Keep a syncer's status in the run report, then write it (the access of a dry run sends no
+        write).
+        """
         self._run_report.note(key_of(syncer), report)
         super().report(syncer, report)
 
 
 def as_json(value: Mapping[str, Any] | Iterable[Any]) -> str:
-    """JSON for another program, and readable for a person."""
+    """Return indented JSON, for programs and for people."""
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 class DryAccess(KubeAccess):
-    """A Kubernetes API that is read only; a write is answered with what was sent."""
+    """Access to the Kubernetes API that sends reads only; a write returns its own body."""
 
     def request(
         self,
@@ -341,7 +349,7 @@ class DryAccess(KubeAccess):
         *rest: Any,
         **more: Any,
     ) -> dict[str, Any]:
-        """Read; what would be written is answered as it was sent."""
+        """Send a GET; answer any other request with its own body, without sending it."""
         if method == "GET":
             return super().request(method, path, query, body, *rest, **more)
         return dict(body or {})

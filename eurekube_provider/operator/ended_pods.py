@@ -1,8 +1,8 @@
-"""Pods of a syncer that the cluster has no more, though none was seen terminating.
+"""Pods of a syncer's instances that the cluster has no more, though none was seen terminating.
 
-A pod that ended while nobody watched was never seen terminating, and its address may be another application's
-by then. So the cluster is asked as certainly as it can be: such a pod stands in no EndpointSlice of its
-namespace, and the API server has no pod of that name; or another pod has its address.
+A pod that ended while nobody watched was never seen terminating, and another application's pod may have its
+address now. The operator therefore asks the cluster for proof: no EndpointSlice of the pod's namespace lists
+the pod, and the API server has no pod of that name; or another pod has its address.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.sources import Sources
 
 MOST_ASKED = 20
-"""Pods that one reconcile asks the API server for; the next one asks for the rest."""
+"""Most pods that one reconcile asks the API server for; the next reconcile asks for the rest."""
 
 
 class EndedPods:
-    """Judges by what is known of the cluster, and asks it for single pods; threads may share it."""
+    """The search for ended pods, by watched slices and by reads of single pods; threads may share it."""
 
     def __init__(self, access: KubeAccess, sources: Sources) -> None:
         self._access = access
@@ -39,11 +39,11 @@ class EndedPods:
         self._found_there: dict[SyncerKey, frozenset[str]] = {}  # the ids of which the last answers were so
 
     def forget(self, key: SyncerKey) -> None:
-        """Forget a syncer that is gone."""
+        """Forget a syncer that was deleted."""
         self._found_there.pop(key, None)
 
     def ids(self, key: SyncerKey, held: Collection[Instance]) -> frozenset[str]:
-        """Return the ids of those that a syncer has of pods which are gone; none in doubt."""
+        """Return the ids of a syncer's instances whose pods are proven gone; a doubtful one is left out."""
         near = pods_of(self._sources.slices_of(key))
         places = (endpoint_of(one.instance_id) for one in held)
         if all((namespace, name) in near or not is_pod(name) for name, namespace in places):
@@ -65,7 +65,9 @@ class EndedPods:
         return frozenset(asked - there)
 
     def taken_addresses(self, key: SyncerKey, held: Collection[Instance]) -> dict[str, str]:
-        """Return by id the pods that have the addresses of a syncer's instances by now; none in doubt."""
+        """Return, by instance id, other pods that have the addresses of a syncer's instances now; only
+        proven ones.
+        """
         own = self._sources.slices_of(key)
         there = {(pod_of(each), each["addresses"][0]) for one in own for each in one["endpoints"]}
         missing = {
@@ -84,7 +86,9 @@ class EndedPods:
         return proven
 
     def restorable(self, key: SyncerKey, registry: Registry, owner: str) -> list[Instance]:
-        """Return what a registry forgot of a syncer, and whose endpoint is ready, as it stood."""
+        """Return instances of a syncer that a registry lost and whose endpoints are ready, as they were
+        registered.
+        """
         forgotten = registry.forgotten(owner)
         lost = [one for one in forgotten if not self._sources.seen_terminating(one.instance_id)]
         if not lost:
@@ -99,7 +103,9 @@ class EndedPods:
         return bool(objects_named(self._access, PODS, name, namespace))
 
     def _has_address(self, namespace: str, name: str, address: str) -> bool:
-        """Return whether a pod has an address of its own, and this one, by what the API server says now."""
+        """Return whether the API server has a pod of this name that alone has this address and is not
+        being deleted.
+        """
         return any(
             has_for_itself(pod, address) and not pod["metadata"].get("deletionTimestamp")
             for pod in objects_named(self._access, PODS, name, namespace)

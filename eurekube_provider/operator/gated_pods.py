@@ -1,4 +1,4 @@
-"""The pods that declare the readiness gate, as they are watched where the operator serves it.
+"""The pods that declare the readiness gate, watched where the operator serves it.
 
 A pod's metadata do not say that it declares a gate, so whole pods are watched, in the namespaces of the
 setting ``gate-namespace`` alone. Of a pod without the gate only its name is kept.
@@ -22,7 +22,9 @@ PodKey = tuple[str, str]
 
 
 def trim_gated_pod(pod: Object, _before: Object | None = None) -> Object:
-    """Return the kept part of a pod: of one with the gate, all that decides about it."""
+    """Return the kept part of a pod: the name alone, and with the gate also all fields that decide about
+    it.
+    """
     namespace, name = key_of(pod)
     if not declares_gate(pod.get("spec") or {}):
         return {"metadata": {"namespace": namespace, "name": name}}
@@ -47,9 +49,9 @@ def trim_gated_pod(pod: Object, _before: Object | None = None) -> Object:
 class GatedPods(ReflectorGroup):
     """A copy of the pods of some namespaces; any number of threads may share it.
 
-    :param namespaces: those of which pods are watched; None among them for all.
-    :param changed: called with a pod that is held from now on, or no longer.
-    :param is_node_ready: True if a node of this name is there and ready.
+    :param namespaces: namespaces whose pods are watched; None among them stands for all.
+    :param changed: called with a pod that the gate begins or ceases to hold.
+    :param is_node_ready: returns True if a node of this name exists and is ready.
     """
 
     def __init__(
@@ -69,20 +71,20 @@ class GatedPods(ReflectorGroup):
         self._opening: dict[PodKey, Object] = {}
 
     def waiting(self) -> list[Object]:
-        """Return the pods that the gate alone keeps from being ready, by what their objects say."""
+        """Return the pods that only the readiness gate keeps from being ready, by their own conditions."""
         with self._lock:
             return [pod for pod, _ in self._held.values()]
 
     def unsettled(self) -> list[Object]:
-        """Return the pods whose part in Eureka depends on whether their node is ready."""
+        """Return the pods whose status in Eureka depends on whether their node is ready."""
         with self._lock:
             opening = [pod for pod in self._opening.values() if not pod["is_ready"]]
         return [*self.waiting(), *opening]
 
     def held(self) -> list[tuple[Object, float]]:
-        """Return those of :meth:`waiting` on nodes that are ready, each with the seconds that it waits.
+        """Return the pods of :meth:`waiting` on ready nodes, each with the seconds that it has waited.
 
-        None on a node that is not ready: what its kubelet said last may not be true any more.
+        A pod on a node that is not ready is left out: its kubelet's last word may not be true any more.
         """
         now = time.monotonic()
         with self._lock:
@@ -92,7 +94,7 @@ class GatedPods(ReflectorGroup):
     def counted_ready(self) -> frozenset[PodKey]:
         """Return the pods that are registered as ready, whatever their endpoints say.
 
-        One whose gate has opened is ready for its kubelet a moment later, unless that is gone.
+        After a gate opens, the kubelet reports the pod ready a moment later, unless the kubelet is gone.
         """
         with self._lock:
             opening = list(self._opening.items())

@@ -1,9 +1,9 @@
-"""Opens the readiness gate of pods whose callers know them: what is read, and what is written, on threads.
+"""The threads that open the readiness gate of pods once callers know them: reads of Eureka, writes to pods.
 
 :func:`~eurekube_provider.core.gate.decide_gate` decides. Here each server is asked, past its caches, for
-the pods that wait; since when each has shown a pod is remembered, and written into the condition of the pod,
-where the replica that leads next finds it. A server that is silent for longer than one reading may have been
-started again without the pod: its time begins again.
+the pods that wait. The time since which each server has shown a pod is remembered, and written into the pod's
+condition, where the next leader finds it. A server that is silent for longer than one reading may have been
+restarted without the pod: its time begins again.
 """
 
 from __future__ import annotations
@@ -48,32 +48,34 @@ from eurekube_provider.operator.sources import Sources
 _log = logging.getLogger(__name__)
 
 PASS_SECONDS = 1.0
-"""Between two looks at the pods that wait; while none does, nobody looks."""
+"""Seconds between two looks at the pods that wait."""
 
 READ_SECONDS = 5.0
-"""Between two readings of a pod that every server shows; of others, :data:`PASS_SECONDS`."""
+"""Seconds between two readings of a pod that every server shows; other pods are read every
+:data:`PASS_SECONDS`.
+"""
 
 SILENT_SECONDS = 7.0
-"""For so long a server may be silent: it is not started again within that time."""
+"""Seconds that a server may be silent: it cannot have been restarted within that time."""
 
 WRITES_AT_ONCE = 4
-"""How many conditions are written at the same time, beside the looks: a slow API keeps none waiting."""
+"""Number of conditions that are written at once, on threads of their own: a slow API delays no look."""
 
 RETRY_SECONDS = 5.0
-"""After a condition that could not be written, as where the right to do so is missing."""
+"""Seconds until a condition that could not be written, such as for a missing right, is tried again."""
 
 LONGEST_PASS_SECONDS = 120.0
 
 Place = tuple[str, str, Key]
-"""The name of a registry, the UID of a pod, and the key under which the pod is looked for there."""
+"""The name of a registry, the UID of a pod, and the key of the instance to look for there."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """The last decision on a syncer.
 
-    :ivar wanted: by the name of the pod, what is looked for at the registry that it names.
-    :ivar begun: the places where this replica made it UP again: callers had lost it.
+    :ivar wanted: by pod name, the instance that the syncer's registry must show.
+    :ivar begun: the instances that this replica made UP again, since callers had lost them.
     """
 
     situation: Situation
@@ -84,16 +86,17 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Shown:
-    """The readings of one pod.
+    """The readings of one pod in Eureka.
 
-    :ivar wanted: the instance that each server must show: of that address, and UP.
-    :ivar needed_seconds: for so long.
-    :ivar since: by server, since when each reading showed it.
+    :ivar wanted: the instance that each server must show, with its address, as UP.
+    :ivar needed_seconds: for how long each server must show it.
+    :ivar since: by server, since when each reading has shown it.
     :ivar answered: by server, when it answered last.
     :ivar last: the servers that answered the last reading, and whether each showed it.
     :ivar silent: by server that was silent in the last reading, since when.
     :ivar read_at: when the last reading began; None before the first.
-    :ivar silent_since: when the first of the last readings began that no server answered; None where one did.
+    :ivar silent_since: when the first of the latest readings that no server answered began; None after an
+        answer.
     """
 
     wanted: Instance
@@ -106,7 +109,7 @@ class _Shown:
     silent_since: float | None = None
 
     def take(self, reading: Reading, began: float, ended: float) -> None:
-        """Take what a reading reported; one without a server where none answered."""
+        """Record the result of a reading, which names no server if none answered."""
         key = self.wanted.key
         found = {server: there.get(key) for server, there in reading.by_server.items()}
         answers = {server: self._shows(one) for server, one in found.items()}
@@ -126,12 +129,14 @@ class _Shown:
             self.silent_since = began
 
     def _shows(self, found: Instance | None) -> bool:
-        """Return whether callers get the pod by this, and not one before it that had its name."""
+        """Return whether the found instance is UP at the pod's address, and not that of a former pod of
+        its name.
+        """
         is_up = found is not None and found.status is Status.UP
         return is_up and found is not None and found.ip_address == self.wanted.ip_address
 
     def is_due(self, now: float) -> bool:
-        """Return whether it is to be read now."""
+        """Return whether this pod's instance must be read now."""
         times = [self.since.get(server) for server in self.last]
         if self.read_at is None or not times or None in times:
             return True
@@ -140,20 +145,22 @@ class _Shown:
 
     @property
     def view(self) -> dict[str, float | None]:
-        """By server that answered last, since when it shows the instance; None where it does not."""
+        """Time since which each server that answered last has shown the instance, by server; None if it
+        does not show it.
+        """
         return {
             server: self.since.get(server) if is_shown else None for server, is_shown in self.last.items()
         }
 
 
 class Gates:
-    """Serves the readiness gate; every method may be called from any thread.
+    """The service that opens readiness gates; every method may be called from any thread.
 
     :param registries: by the name that ``spec.eureka`` may give.
     :param computed_seconds: how long callers need to learn of a pod, where the syncer does not say.
-    :param changed: called with a syncer of whose pods something else is true now.
-    :param may_write: True if this replica leads.
-    :param may_select: True if a syncer of the first namespace may select Services of the second.
+    :param changed: called with a syncer whose waiting pods have changed.
+    :param may_write: returns True if this replica leads.
+    :param may_select: returns True if a syncer of the first namespace may select Services of the second.
     """
 
     def __init__(
@@ -191,22 +198,22 @@ class Gates:
         self._thread = threading.Thread(target=self._run, name="gates", daemon=True)
 
     def start(self) -> None:
-        """Begin. The sources have synced."""
+        """Start the deciding thread; the sources must have synced."""
         self._active_at = time.monotonic()
         self._thread.start()
 
     def stop(self) -> None:
-        """Open nothing more."""
+        """Stop opening gates."""
         self._stopped.set()
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._writers.shutdown(wait=False, cancel_futures=True)
 
     def liveness(self) -> list[Liveness]:
-        """Tell of the thread that decides."""
+        """Return the liveness of the deciding thread."""
         return liveness_of([self._thread], time.monotonic() - self._active_at, LONGEST_PASS_SECONDS)
 
     def note(self, situation: Situation, decision: Decision) -> None:
-        """Take note of what a syncer was decided to be."""
+        """Remember the last decision on a syncer."""
         refused = {
             one.instance.key: one.actual
             for one in decision.differing.refusals
@@ -227,18 +234,18 @@ class Gates:
                     shown.since.clear()
 
     def problem(self, key: SyncerKey) -> Problem | None:
-        """Return which pods of a syncer wait for callers, and why."""
+        """Return the problem of a syncer's pods that wait for callers; None where none waits."""
         with self._lock:
             return self._problems.get(key)
 
     def forget(self, key: SyncerKey) -> None:
-        """The syncer is gone."""
+        """Forget a syncer that was deleted."""
         with self._lock:
             self._asked.pop(key, None)
             self._problems.pop(key, None)
 
     def forget_all(self) -> None:
-        """Forget what only holds for who leads."""
+        """Forget all decisions and readings: another replica leads."""
         with self._lock:
             self._asked.clear()
             self._problems.clear()
@@ -258,7 +265,7 @@ class Gates:
                     _log.exception("check of readiness gates failed, retrying")
 
     def look(self) -> None:
-        """Look once at all pods that wait."""
+        """Look once at all pods that wait, and write their conditions."""
         if not self._sources.is_settled:
             return
         self._wanted = {}
@@ -286,7 +293,9 @@ class Gates:
         self._tell({key: _problem_of(steps) for key, steps in waiting_by_syncer.items()})
 
     def _views(self, pod: Object) -> list[tuple[GateView, Place | None]]:
-        """Return each syncer's word on a pod that it selects, and what to look for; Eureka left aside."""
+        """Return the view of each syncer that selects a pod, and the instance to read; Eureka is not asked
+        here.
+        """
         found: dict[SyncerKey, list[Object]] = {}
         for service in self._sources.services_of_pod(pod):
             for key in self._sources.selecting(service):
@@ -351,14 +360,16 @@ class Gates:
         return view, place
 
     def _may_have_registered(self, owner: str, item: Object) -> bool:
-        """Return whether an owner has instances, or may have some where nobody could read that yet."""
+        """Return whether an owner has instances, or may have instances in a registry that was not read
+        yet.
+        """
         named = self._registries.get(connection_of(item))
         conditions = [one.condition() for one in ([named] if named else self._registries.values())]
         is_unread = any(isinstance(one, Unread) for one in conditions)
         return is_unread or any(one.known(owner=owner) for one in self._registries.values())
 
     def _wanted_now(self, key: SyncerKey, syncer: Syncer) -> tuple[Mapping[str, Instance], Desired]:
-        """Return what a syncer wants by what is known now, also by pod; found out once in each look."""
+        """Return the instances that a syncer wants now, by pod and as a whole; computed once in each look."""
         if key not in self._wanted:
             desired = self._sources.desired(syncer)
             by_pod = {endpoint_of(one.instance_id)[0]: one for one in desired.instances}
@@ -366,7 +377,7 @@ class Gates:
         return self._wanted[key]
 
     def _with_reading(self, view: GateView, place: Place | None) -> GateView:
-        """Add what was read of Eureka; before the first reading nothing is known."""
+        """Return the view with the readings of Eureka added; before the first reading its state is None."""
         if place is None:
             return view
         condition = self._registries[place[0]].condition()
@@ -387,7 +398,9 @@ class Gates:
             )
 
     def _read(self, places: Collection[Place]) -> None:
-        """Have read what is due: each registry on a thread of its own, lest one hangs for all."""
+        """Start the readings that are due, each registry on a thread of its own: one that hangs delays no
+        other.
+        """
         now = time.monotonic()
         with self._lock:
             for gone in self._shown.keys() - set(places):
@@ -415,7 +428,7 @@ class Gates:
                 self._readings.discard(name)
 
     def _write(self, pod: Object, step: GateStep, view: GateView | None) -> None:
-        """Write the condition where it says something else."""
+        """Write a pod's gate condition if it differs from the present one."""
         message = step.message
         if step.since is not None and view is not None:
             unix = time.time() - (time.monotonic() - step.since)
@@ -440,7 +453,7 @@ class Gates:
         self._writers.submit(self._patch, pod, step, body, time.monotonic())
 
     def _patch(self, pod: Object, step: GateStep, body: Object, decided_at: float) -> None:
-        """Write a condition, unless it has waited for so long that something else may be true by now."""
+        """Send a gate condition, unless it has waited so long that it may be outdated."""
         namespace, name = key_of(pod)
         try:
             if time.monotonic() - decided_at <= SILENT_SECONDS:
@@ -462,7 +475,7 @@ class Gates:
                 self._writing.discard((namespace, name))
 
     def _written(self, pod: Object, step: GateStep) -> None:
-        """Say what was written, where people look."""
+        """Record an Event, and for an opened gate a log line, after a condition was written."""
         namespace, name = key_of(pod)
         with self._lock:
             self._refused.pop((namespace, name), None)
@@ -477,7 +490,7 @@ class Gates:
             self._events.record(regarding, EventType.NORMAL, PodEvent.GATE_OPENED, step.message)
 
     def _not_written(self, pod: Object, error: EurekubeError) -> None:
-        """Say once of each pod that its condition cannot be written; it is tried again a while later."""
+        """Log once for each pod that its condition cannot be written; a later look tries again."""
         status, key = getattr(error, "status_code", None), key_of(pod)
         if status in (404, 409):
             return  # it is gone, or has changed
@@ -491,7 +504,7 @@ class Gates:
             )
 
     def _tell(self, problems: Mapping[SyncerKey, Problem]) -> None:
-        """Have syncers say of which pods something else is true."""
+        """Queue the syncers whose problem of waiting pods has changed."""
         with self._lock:
             before, self._problems = self._problems, dict(problems)
         for key in before.keys() | problems.keys():
@@ -507,13 +520,13 @@ _REGISTERS = (State.SERVED, State.DOUBTFUL)
 
 
 def _begins(change: Change) -> bool:
-    """Return whether callers find an instance by a change that they did not find before."""
+    """Return whether a change makes an instance UP that callers did not find before."""
     is_up = change.action is not Action.DEREGISTER and change.instance.status is Status.UP
     return is_up and (change.actual is None or change.actual.status is not Status.UP)
 
 
 def _remembered(key: SyncerKey, pod: Object, wanted: Instance) -> _Shown:
-    """Return what the replica that led before had seen of a pod that has been held since, for this syncer."""
+    """Return the former leader's readings of a held pod for this syncer, from the pod's condition."""
     shown = _Shown(wanted, 0.0)
     message = str(pod["condition"].get("message") or "")
     before = shown_in(message) if message.startswith(f"EurekaSyncer {'/'.join(key)}: ") else None
@@ -528,13 +541,15 @@ def _remembered(key: SyncerKey, pod: Object, wanted: Instance) -> _Shown:
 
 
 def _is_same(before: Object, message: str) -> bool:
-    """Return whether a message says of the same servers what stands there, but for a second."""
+    """Return whether a message names the same servers and, within a second, the same time as the present
+    one.
+    """
     old, new = shown_in(str(before.get("message") or "")), shown_in(message)
     return old is not None and new is not None and old[0] == new[0] and abs(old[1] - new[1]) <= 1.0
 
 
 def _problem_of(steps: list[tuple[str, GateStep]]) -> Problem:
-    """Return what a syncer says of its pods that wait: first what takes somebody else to go on."""
+    """Return the problem of a syncer's waiting pods: first a cause that somebody else must remove."""
     steps = sorted(steps, key=lambda one: (not one[1].reason.is_trouble, one[0]))
     first = steps[0][1]
     alike = [name for name, step in steps if step.reason is first.reason]

@@ -1,7 +1,8 @@
-"""Finds the other syncers that want what a syncer gives up.
+"""The search for other syncers that want the instances which a syncer gives up.
 
-A syncer is renamed by making another one for the same endpoints and deleting the first; or it lives on, and
-what it asks for is edited. Callers must not miss an instance meanwhile.
+A syncer is renamed by making another one for the same endpoints and deleting the first; or its spec is
+edited.
+Callers must not miss an instance meanwhile.
 """
 
 from __future__ import annotations
@@ -23,21 +24,25 @@ from eurekube_provider.operator.sources import Sources
 from eurekube_provider.runtime.clock import elapsed_seconds
 
 UNREAD_SECONDS = 5.0
-"""How long what another syncer may want waits for the pods or nodes that this one needs to be read: a moment,
-where they can be read. Where pods cannot, it passes without their labels, since it serves.
+"""Seconds that given-up instances wait until the pods or nodes that another syncer needs are read.
+
+Where pods cannot be read, instances pass without the pods' labels afterwards, since the other syncer serves.
 """
 
 WAIT_OVER_SECONDS = 60.0
-"""Where nobody asked for another syncer for so long, the wait for it is over; the next one is a new one."""
+"""Seconds after which the wait for another syncer counts as over, if nobody asked for that syncer
+meanwhile.
+"""
 
 GivenUp = Mapping[str, Sequence[Instance]]
 """The instances that a syncer gives up, by the name of the registry where they stand."""
 
 
 class Heirs:
-    """Finds who else wants an instance; any number of workers may share it, each with a syncer of its own.
+    """The search for the syncers that want a given-up instance; workers may share it, each with its own
+    syncer.
 
-    :param waits_at_once: wait for another syncer in the midst of a reconcile, since there is no later one.
+    :param waits_at_once: wait for another syncer within the reconcile, since no later reconcile follows.
     """
 
     def __init__(
@@ -50,17 +55,18 @@ class Heirs:
         self._unread: dict[SyncerKey, tuple[float, float]] = {}  # waited for since when, and last asked for
 
     def forget(self, key: SyncerKey) -> None:
-        """Wait for a syncer no more."""
+        """End the wait for a syncer."""
         self._unread.pop(key, None)
 
     def forget_all(self) -> None:
-        """Wait for no syncer any more: another replica leads."""
+        """End the wait for all syncers: another replica leads."""
         self._unread.clear()
 
     def of(self, key: SyncerKey, given_up: GivenUp) -> dict[Place, Heir] | None:
-        """Return who wants what a syncer gives up, the first of several; None where that is not known yet.
+        """Return the heirs of the instances that a syncer gives up, the first of several; None while that is
+        not known.
 
-        :param key: the syncer that gives it up.
+        :param key: the syncer that gives them up.
         """
         while True:
             found: dict[Place, Heir] = {}
@@ -87,7 +93,7 @@ class Heirs:
     def _candidates(
         self, key: SyncerKey, name: str, given_up: Iterable[Instance]
     ) -> Iterator[tuple[SyncerKey, Syncer]]:
-        """The other syncers that register under the same names at a registry, and at once."""
+        """Yield the other syncers of the same applications at a registry that may register now."""
         others = (self._sources.syncers_of(one) for one in {one.application for one in given_up})
         for other in sorted(set().union(*others) - {key}):
             item = self._sources.syncers.get(*other)
@@ -101,7 +107,7 @@ class Heirs:
                     yield other, syncer
 
     def _is_awaited(self, other: SyncerKey) -> bool:
-        """Return whether to wait for the pods or nodes that a syncer needs: not for too long."""
+        """Return whether to wait longer for the pods or nodes that a syncer needs."""
         now = elapsed_seconds()
         since, asked = self._unread.get(other, (now, now))
         if now - asked > WAIT_OVER_SECONDS:
@@ -110,7 +116,9 @@ class Heirs:
         return now - since < UNREAD_SECONDS
 
     def _selected_by(self, syncer: Syncer, there: Mapping[Key, Instance]) -> tuple[Instance, ...]:
-        """Return those of ``there`` that a syncer selects, as they stand: its pods' labels were not read."""
+        """Return the instances of ``there`` that a syncer selects, unchanged but for their owner: pods'
+        labels were not read.
+        """
         asked = self._sources.desired(replace(syncer, metadata_from_pod_labels=()))
         selected = under_held_ids(asked, there.values(), self._cluster.name)
         owner = {OWNER_KEY: syncer.owner(self._cluster)}

@@ -1,7 +1,8 @@
-"""The controller's recent observations and acts: for people who ask, never for its own decisions.
+"""The controller's recent reconciles and changes: for people who ask, never for its own decisions.
 
-Bounded by the number of syncers: of each the last reconcile with its first differences, and of all together
-the last changes.
+The history is bounded: the last reconcile of each syncer with its first differences, and the last changes of
+all
+syncers together.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.runtime.histogram import Histogram
 
 MOST_DIFFERENCES = 50
-"""How many differences are kept of one reconcile; the rest is counted."""
+"""Most differences that are kept of one reconcile; the others are only counted."""
 
 MOST_CHANGES = 100
 
 
 class ReconcileResult(StrEnum):
-    """The end of a reconcile."""
+    """The result of a reconcile."""
 
     SYNCED = "synced"
-    """All is as the syncer asks for."""
+    """Eureka holds the instances that the syncer asks for."""
 
     PROBLEM = "problem"
-    """The operator did what it may; the syncer's conditions say what is in the way."""
+    """The operator did what it may; the syncer's conditions name the obstacle."""
 
     ERROR = "error"
-    """Eureka, the Kubernetes API or the operator itself failed: tried again."""
+    """Eureka, the Kubernetes API or the operator itself failed; the reconcile is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,8 @@ class LastReconcile:
 
     :param at: Unix time.
     :param held_since: Unix time since when the brake holds removals back; None where it does not.
-    :param differing: how many instances differ, the refused ones included; ``differences`` are the first.
+    :param differing: how many instances differ, including refused ones; ``differences`` has the first of
+        them.
     """
 
     at: float
@@ -69,7 +71,7 @@ class Recent:
 
     :param at: Unix time.
     :param action: ``registered``, ``updated``, ``deregistered`` or ``refused``.
-    :param cause: why, without what is this instance's alone.
+    :param cause: the reason without names of this one instance, so that equal reasons compare equal.
     """
 
     at: float
@@ -90,7 +92,7 @@ _DONE = {
 
 
 class ReconcileHistory:
-    """Keeps record; any number of workers may share it."""
+    """The record of recent reconciles; any number of workers may share it."""
 
     def __init__(self) -> None:
         self.last: dict[SyncerKey, LastReconcile] = {}
@@ -109,9 +111,9 @@ class ReconcileHistory:
         outcome: Outcome | None = None,
         held: HeldRemovals | None = None,
     ) -> None:
-        """A reconcile came to an end.
+        """Record a reconcile that has ended.
 
-        :param plan: all that differed; None where it did not come so far.
+        :param plan: all differences; None where the reconcile ended before it had a plan.
         :param outcome: the changes that were made.
         :param held: the changes that the brake holds back.
         """
@@ -146,7 +148,7 @@ class ReconcileHistory:
             )
 
     def count(self, key: SyncerKey, seconds: float, *, failed: bool) -> None:
-        """Count a reconcile that came to an end, well or not."""
+        """Count a reconcile that has ended, by its result."""
         self.durations.observe(seconds)
         with self._lock:
             last = self.last.get(key)
@@ -158,7 +160,7 @@ class ReconcileHistory:
             self._results[key, result] += 1
 
     def forget(self, key: SyncerKey, instances: Sequence[Instance] = ()) -> None:
-        """The syncer is gone, and these instances with it."""
+        """Forget a deleted syncer, and record that its last instances were deregistered."""
         now = time.time()
         with self._lock:
             for instance in instances[-MOST_CHANGES:]:
@@ -170,29 +172,29 @@ class ReconcileHistory:
                 self._results.pop((key, result), None)
 
     def forget_all(self) -> None:
-        """Forget how syncers are: another replica reconciles from now on. What was done stays."""
+        """Forget the last reconciles, since another replica reconciles now; the recent changes are kept."""
         with self._lock:
             for table in (self.last, self._refused, self._succeeded_at):
                 table.clear()
 
     def recent(self) -> list[Recent]:
-        """The last changes, newest first."""
+        """Return the last changes, newest first."""
         with self._lock:
             return list(reversed(self._recent))
 
     def results(self) -> Counter[tuple[SyncerKey, ReconcileResult]]:
-        """How many reconciles there were, by syncer and result."""
+        """Return the number of reconciles by syncer and result."""
         with self._lock:
             return Counter(self._results)
 
     def succeeded_at(self) -> dict[SyncerKey, float]:
-        """Unix time of the last reconcile that found or left all in line, by syncer."""
+        """Return the Unix time of each syncer's last reconcile that ended as synced."""
         with self._lock:
             return dict(self._succeeded_at)
 
 
 def _still_differing(plan: Plan, outcome: Outcome, held: str) -> list[Difference]:
-    """Return the differences of a plan that remain: what was refused, failed or was held back."""
+    """Return the differences of a plan that remain: those that were refused, failed or were held back."""
     errors = {id(failure.change): str(failure.error) for failure in outcome.failures}
     done = {change.instance.key for change in outcome.done}
     rest = {refusal.instance.key: difference_of_refusal(refusal) for refusal in plan.refusals}

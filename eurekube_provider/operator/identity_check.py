@@ -1,4 +1,6 @@
-"""The names that ``--check`` looks at: those of the cluster in Eureka, and namespaces that nobody serves."""
+"""The findings of ``--check`` about names: the cluster's names in Eureka, and namespaces that nobody
+serves.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +38,17 @@ from eurekube_provider.operator.settings import Settings
 LAPSE = "lapse after 90 to 180 s"
 
 Read = Callable[[Iterable[Key]], list[Instance]]
-"""Reads instances past the servers' caches, as far as they can be read."""
+"""Function that reads instances past the servers' caches, and leaves out those that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class NameFinding:
-    """Something about a name.
+    """A finding about a name.
 
-    :ivar check: ``name``, of the cluster, or ``namespace``.
+    :ivar check: ``name`` for the cluster's or an operator's name, or ``namespace``.
     :ivar subject: the name of the object.
-    :ivar detail: how it is, and what to do.
-    :ivar hampers: False for what is only to be known.
+    :ivar detail: the present state, and the remedy.
+    :ivar hampers: False for a mere note.
     """
 
     check: str
@@ -58,12 +60,12 @@ class NameFinding:
 def name_findings(
     settings: Settings, uid: str, notes: LeaseNotes, instances: Iterable[Instance]
 ) -> Iterator[NameFinding]:
-    """Find what is registered under other names of the cluster, and what it costs that nobody gave its name.
+    """Find registrations under other names of the cluster, and the cost of a cluster name that is not set.
 
     Pure.
 
-    :param uid: of the cluster's kube-system namespace.
-    :param notes: at the operator's Lease.
+    :param uid: UID of the cluster's kube-system namespace.
+    :param notes: the notes at the operator's Lease.
     :param instances: the instances that Eureka lists.
     """
     name = settings.cluster_name or default_cluster_name(uid)
@@ -98,7 +100,7 @@ def name_findings(
 
 
 def renewer_findings(operator_name: str, instances: Iterable[Instance], read: Read) -> Iterator[NameFinding]:
-    """Find registrations of stacks that ask another operator to renew them, which does not."""
+    """Find stacks' registrations that ask another operator to renew them, and that it does not renew."""
     by_renewer: dict[str, list[Instance]] = {}
     for one in instances:
         is_stacks = isinstance(parse_owner(one.owner), StackOwner)
@@ -120,7 +122,7 @@ def renewer_findings(operator_name: str, instances: Iterable[Instance], read: Re
 def check_names(
     settings: Settings, access: KubeAccess, lease: tuple[str, str], instances: Sequence[Instance], read: Read
 ) -> Iterator[NameFinding]:
-    """Look at names and namespaces; at nothing where the cluster cannot be asked, which other checks say.
+    """Check names and namespaces; yield nothing where the cluster does not answer, which other checks report.
 
     :param lease: namespace and name of the operator's Lease.
     :param instances: the instances that Eureka lists.
@@ -151,7 +153,7 @@ def _namespaces(
     instances: Sequence[Instance],
     read: Read,
 ) -> Iterator[NameFinding]:
-    """Find namespaces that are not there, and syncers that nobody would serve."""
+    """Find watched namespaces that do not exist, and syncers that nobody would serve."""
     items = []
     try:
         items = [item for page in access.pages(SYNCERS.path()) for item in page.get("items") or ()]

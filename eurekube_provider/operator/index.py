@@ -1,7 +1,8 @@
-"""Services, EndpointSlices and syncers, found by what they have to do with each other.
+"""An index that relates Services, EndpointSlices and syncers to each other.
 
-A reconcile of a syncer costs its own Services only, and a change concerns its own syncers only, however many
-others the cluster has. Fed by the reflectors' threads, read by the workers.
+Thanks to it a reconcile reads only the Services of its own syncer, and a change concerns only its own
+syncers,
+however many others the cluster has. The reflectors' threads feed the index, and the workers read it.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ from eurekube_provider.core.syncer import Selector
 Object = dict[str, Any]
 SyncerKey = tuple[str, str]
 IndexKey = tuple[str, ...]
-"""By what Services and selectors find each other (a namespace and an app or a label), or slices a Service."""
+"""Key that relates objects: a namespace and an app or label for Services and selectors, or a Service's name
+for
+slices.
+"""
 
 T = TypeVar("T")
 
 
 class Indexer(Generic[T]):
-    """Holds objects by name, and finds them by index keys, as client-go's Indexer does.
+    """A table of objects by name and by index keys, like client-go's Indexer.
 
-    :param keys_of: the index keys of an object.
+    :param keys_of: returns the index keys of an object.
     """
 
     def __init__(self, keys_of: Callable[[T], Iterable[IndexKey]]) -> None:
@@ -34,7 +38,7 @@ class Indexer(Generic[T]):
         self.objects: dict[tuple[str, str], T] = {}
 
     def put(self, name: tuple[str, str], new: T | None) -> None:
-        """Replace the object of this name; None takes it out."""
+        """Replace the object of this name; None removes it."""
         old = self.objects.pop(name, None)
         for key in self._keys_of(old) if old is not None else ():
             del self._by_index[key][name]
@@ -46,29 +50,31 @@ class Indexer(Generic[T]):
                 self._by_index[key][name] = new
 
     def by_index(self, key: IndexKey) -> dict[tuple[str, str], T]:
-        """Find the objects of an index key, by name."""
+        """Return the objects that have an index key, by name."""
         return self._by_index.get(key, {})
 
 
 class Selectors:
-    """Index of the syncers whose selectors match a Service; every method may be called from any thread."""
+    """Index of selectors by the name of their owner, such as a syncer; every method may be called from any
+    thread.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._indexer: Indexer[Selector] = Indexer(lambda selector: [_index_key_of_selector(selector)])
 
     def changed(self, key: tuple[str, str], selector: Selector | None) -> None:
-        """Something of this name came, selects something else, or went (None)."""
+        """Replace the selector of a name; None removes it."""
         with self._lock:
             self._indexer.put(key, selector)
 
     def of(self, key: tuple[str, str]) -> Selector | None:
-        """Return the members of a name."""
+        """Return the selector of a name; None for an unknown name."""
         with self._lock:
             return self._indexer.objects.get(key)
 
     def selecting(self, service: Object) -> set[tuple[str, str]]:
-        """The names of those that mean a Service."""
+        """Return the names whose selectors match a Service."""
         with self._lock:
             if not self._indexer.objects:  # as where no stack follows a Service
                 return set()
@@ -81,7 +87,7 @@ class Selectors:
 
 
 class Index:
-    """An index of objects by name; every method may be called from any thread."""
+    """An index of Services and EndpointSlices; every method may be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -89,11 +95,15 @@ class Index:
         self._slices: Indexer[Object] = Indexer(_index_keys_of_slice)
 
     def service_changed(self, old: Object | None, new: Object | None) -> None:
-        """A Service came (``old`` is None), changed, or went."""
+        """Update the index for a Service that was added (``old`` is None), changed, or deleted (``new`` is
+        None).
+        """
         self._changed(self._services, old, new)
 
     def slice_changed(self, old: Object | None, new: Object | None) -> None:
-        """An EndpointSlice came, changed, or went."""
+        """Update the index for an EndpointSlice that was added (``old`` is None), changed, or deleted
+        (``new`` is None).
+        """
         self._changed(self._slices, old, new)
 
     def _changed(self, indexer: Indexer[Object], old: Object | None, new: Object | None) -> None:
@@ -103,7 +113,7 @@ class Index:
                 indexer.put(key_of(subject), new)
 
     def selected(self, selector: Selector) -> tuple[list[Object], list[Object]]:
-        """The Services that a selector means, and their EndpointSlices."""
+        """Return the Services that a selector matches, and their EndpointSlices."""
         with self._lock:
             found = self._services.by_index(_index_key_of_selector(selector)).values()
             services = [service for service in found if selector.selects(service)]
@@ -113,12 +123,12 @@ class Index:
         return services, slices
 
     def service(self, namespace: str, name: str) -> Object | None:
-        """One Service."""
+        """Return one Service, or None if it does not exist."""
         with self._lock:
             return self._services.objects.get((namespace, name))
 
     def slices_of(self, namespace: str, service: str) -> list[Object]:
-        """The EndpointSlices of a Service, without those of mirrors."""
+        """Return the EndpointSlices of a Service, without those of mirrors."""
         with self._lock:
             return list(self._slices.by_index((namespace, service)).values())
 
@@ -131,7 +141,7 @@ def _index_keys_of_service(service: Object) -> Iterator[IndexKey]:
 
 
 def _index_key_of_selector(selector: Selector) -> IndexKey:
-    """One of the index keys of every Service that is selected."""
+    """Return an index key that every Service selected by this selector has."""
     if selector.app:
         return ("app", selector.namespace, selector.app)
     key, value = min(selector.match_labels.items())
@@ -145,5 +155,5 @@ def _index_keys_of_slice(endpoint_slice: Object) -> Iterator[IndexKey]:
 
 
 def key_of(thing: Mapping[str, Any]) -> tuple[str, str]:
-    """Namespace and name of a custom resource, or of anything else that has both."""
+    """Return the namespace and name of a Kubernetes object."""
     return (thing["metadata"]["namespace"], thing["metadata"]["name"])

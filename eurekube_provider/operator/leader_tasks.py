@@ -1,4 +1,4 @@
-"""Work of the replica that leads."""
+"""The work of the replica that leads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class OperatorTasks:
-    """The work of this operator while it leads."""
+    """The work of this operator's replica while it leads."""
 
     def __init__(
         self, controller: Controller, sources: Sources, triggers: Triggers | None, mirrors: Mirrors | None
@@ -25,16 +25,16 @@ class OperatorTasks:
         self._triggers = triggers
 
     def is_current(self) -> bool:
-        """Return whether this replica knows what there is in the cluster now, and so may act on it."""
+        """Return whether this replica's copy of the cluster is current, so that it may act on the copy."""
         return self._sources.is_current
 
     def pause(self) -> bool:
-        """Begin nothing until :meth:`lead`; whether all that was begun has ended."""
+        """Begin no change until :meth:`lead`; return whether all changes that were begun have ended."""
         have_ended = self._mirrors.pause() if self._mirrors else True
         return self._controller.pause() and have_ended
 
     def lead(self) -> None:
-        """Everything, from Eureka to the stacks that follow it."""
+        """Start to reconcile syncers and mirrors, and to run the stacks' triggers."""
         self._controller.lead()
         if self._mirrors:
             self._mirrors.lead()
@@ -42,7 +42,7 @@ class OperatorTasks:
             self._triggers.lead()
 
     def stand_by(self) -> None:
-        """Do nothing but watch."""
+        """Stop all work of the leader, and only watch."""
         self._controller.stand_by()
         if self._triggers:
             self._triggers.stand_by()

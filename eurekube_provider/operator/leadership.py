@@ -1,16 +1,21 @@
-"""A replica's part in the Lease: it leads, stands by, or waits to hear who leads.
+"""A replica's part in the Lease: it leads, stands by, or waits to learn who leads.
 
-Without the Lease it changes nothing. What it holds in Eureka it goes on renewing until it has read that
+Without the Lease a replica changes nothing. It goes on renewing its instances in Eureka until it has read
+that
 another replica leads: renewals from several replicas do no harm, and a Kubernetes API that is away for an
-hour must not cost a single registration. If its process ends meanwhile, nobody can take the Lease over: then
-the others renew what they have read in Eureka, until they read who leads. Who comes to lead while its copy of
-the cluster is old, since the API was away from it, renews at once and changes nothing before it knows what
-there is.
+hour
+must not cost a single registration. If the leader's process ends while the API is away, nobody can take the
+Lease
+over: then the other replicas renew the instances that they have read in Eureka, until they read who leads. A
+new leader whose copy of the cluster is old, since it could not reach the API, renews at once and changes
+nothing
+until the copy is current.
 
 Two operators of one name are one operator to Eureka: they own and renew the same instances. A Lease keeps
-them apart only where it is the same one. In a cluster its namespace is the operator's own; from outside it
-would be the kubeconfig context's, which is anybody's choice. So a process outside that was not given where
-the Lease is, looks for it in all namespaces, before it becomes a candidate and from then on.
+them apart only if both use the same one. In a cluster the Lease's namespace is the operator's own; outside it
+would be the kubeconfig context's, which may be any. So a process outside the cluster that was not told the
+Lease's
+namespace looks for the Lease in all namespaces, before it becomes a candidate and regularly afterwards.
 """
 
 from __future__ import annotations
@@ -34,26 +39,26 @@ POLL_SECONDS = 0.05
 
 
 class LeaderTasks(Protocol):
-    """Work that begins and ends with leadership."""
+    """Tasks that begin and end with a replica's leadership."""
 
     def pause(self) -> bool:
-        """Begin no more changes; whether all that were begun have ended."""
+        """Begin no more changes; return whether all changes that were begun have ended."""
 
     def take_over(self) -> None:
-        """Renew what is there."""
+        """Renew the instances that are in Eureka."""
 
     def is_current(self) -> bool:
-        """Return whether what is to be reconciled is known as it is now."""
+        """Return whether the copy of the objects to reconcile is current."""
 
     def lead(self) -> None:
-        """Look at everything, and change what must be changed."""
+        """Reconcile everything, and make the necessary changes."""
 
     def stand_by(self) -> None:
-        """Renew no more: another replica leads."""
+        """Stop renewing: another replica leads."""
 
 
 class Leadership:
-    """This replica's part in the election.
+    """This replica's part in the election of the leader.
 
     :param elector: None where this replica is the only one: it leads until it stops.
     """
@@ -69,8 +74,8 @@ class Leadership:
     def may_write(self) -> bool:
         """Return whether a change may be sent at this moment.
 
-        A term that :meth:`follow` has not begun yet allows nothing: what was begun in the one before must
-        end first.
+        A term that :meth:`follow` has not begun yet allows no change: changes of the former term must end
+        first.
         """
         if self._closed:
             return False
@@ -78,23 +83,23 @@ class Leadership:
         return elector is None or (elector.may_write() and self._term == elector.term)
 
     def follows_another(self) -> bool:
-        """Return whether somebody may have led before this replica does, a moment ago even."""
+        """Return whether another replica may have led before this one, even a moment ago."""
         return self._elector is None or self._elector.follows_another
 
     def close(self) -> None:
-        """Change nothing more: this replica stops."""
+        """Forbid all further changes: this replica stops."""
         self._closed = True
 
     def release(self) -> None:
-        """Give the Lease to another replica, when nothing is under way any more."""
+        """Give the Lease up for another replica; call when no change is under way any more."""
         if self._elector is not None:
             self._elector.stop()
 
     def win(self, stop: threading.Event, longest_seconds: float) -> bool:
-        """Wait for the Lease as any replica does, for work that is done once; False when asked to stop.
+        """Wait for the Lease for work that is done once; return False when asked to stop.
 
-        :param longest_seconds: how long to wait for an API that does not let us take it.
-        :raises EurekubeError: another process renews it meanwhile, or it cannot be taken.
+        :param longest_seconds: how long to wait while the Lease cannot be taken.
+        :raises EurekubeError: another process renews the Lease meanwhile, or it cannot be taken.
         """
         elector = self._elector
         if elector is None:
@@ -119,9 +124,9 @@ class Leadership:
         return True
 
     def require_lease(self) -> None:
-        """Refuse to go on with work that is done once where the Lease was lost.
+        """Refuse to go on with work that is done once if the Lease was lost.
 
-        :raises EurekubeError: it was.
+        :raises EurekubeError: the Lease was lost.
         """
         if not self.may_write() and self._elector is not None and not self._closed:
             raise EurekubeError(
@@ -132,9 +137,9 @@ class Leadership:
     def follow(
         self, tasks: LeaderTasks, stop: threading.Event, settled: Callable[[], None] = lambda: None
     ) -> None:
-        """Do what the Lease says until ``stop`` is set.
+        """Lead, stand by or renew as the Lease says, until ``stop`` is set.
 
-        :param settled: called once this replica leads, or reads that another one does, which lives.
+        :param settled: called once this replica leads, or reads that a live replica leads.
         """
         if self._elector is None:
             tasks.take_over()
@@ -154,7 +159,7 @@ class Leadership:
             stop.wait(POLL_SECONDS)
 
     def step(self, elector: Elector, tasks: LeaderTasks) -> None:
-        """Do once what the Lease says now."""
+        """Read the elector once, and begin, pause or end the leader's tasks accordingly."""
         losses, term = elector.losses, elector.term
         if losses != self._losses:
             if tasks.pause():
@@ -185,9 +190,9 @@ class Leadership:
 
 
 def lease_elsewhere(access: KubeAccess, namespace: str, name: str) -> str:
-    """Return the namespace of a Lease that was perhaps made elsewhere; ``namespace`` where there is none.
+    """Return the namespace of an existing Lease of this name; ``namespace`` where no Lease exists.
 
-    :raises ConfigurationError: there are several, or that cannot be found out.
+    :raises ConfigurationError: several namespaces have such a Lease, or the Leases may not be listed.
     """
     try:
         listed = objects_named(access, LEASES, name)
@@ -208,14 +213,16 @@ def lease_elsewhere(access: KubeAccess, namespace: str, name: str) -> str:
 
 
 CLOCKS_DIFFER_SECONDS = 60.0
-"""A Lease is judged by its own times, the first time that it is seen."""
+"""Seconds of allowed clock difference when a Lease is judged by its own times, the first time that it is
+seen.
+"""
 
 
 class DuplicateOperatorCheck:
-    """Looks for Leases of one name in other namespaces than ours.
+    """The search for Leases of this operator's name in other namespaces.
 
-    :param period_seconds: how often it checks, on average.
-    :param found: called when one is seen to be held; :attr:`refusal` says what is wrong then.
+    :param period_seconds: how often the check runs, on average.
+    :param found: called when another operator holds such a Lease; :attr:`refusal` then says what is wrong.
     """
 
     def __init__(
@@ -235,14 +242,14 @@ class DuplicateOperatorCheck:
         self._now = now
         self._renewed: dict[str, str] = {}
         self.refusal: ConfigurationError | None = None
-        """Why this operator must not go on."""
+        """Reason why this operator must not go on; None while no other operator is found."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="duplicate-operator", daemon=True)
 
     def check(self) -> None:
-        """Check once.
+        """Check once for another operator of this name.
 
-        :raises ConfigurationError: there is one, or it may not be found out.
+        :raises ConfigurationError: another operator runs, or the Leases may not be listed.
         :raises KubernetesError: the Leases could not be listed.
         """
         try:
@@ -274,11 +281,11 @@ class DuplicateOperatorCheck:
                 )
 
     def start(self) -> None:
-        """Begin to check again and again."""
+        """Start the periodic check."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Check no more."""
+        """Stop the periodic check."""
         self._stopped.set()
 
     def _run(self) -> None:
@@ -299,7 +306,9 @@ class DuplicateOperatorCheck:
                 _log.exception("failed to check Leases in other namespaces")
 
     def _has_run_before(self) -> bool:
-        """Return whether our own Lease is there: an operator that has served so far must not stop."""
+        """Return whether this operator's own Lease exists: an operator that has served before must not
+        stop.
+        """
         try:
             self._access.get(LEASES.path(self._namespace, self._name))
         except KubernetesError:
@@ -307,7 +316,9 @@ class DuplicateOperatorCheck:
         return True
 
     def _is_held(self, namespace: str, spec: Mapping[str, Any]) -> bool:
-        """Return whether somebody renews it: lately by its own times, or since we checked the last time."""
+        """Return whether a process renews a Lease: its renew time is recent, or has changed since the last
+        check.
+        """
         renewed = str(spec.get("renewTime") or "")
         before = self._renewed.get(namespace)
         self._renewed[namespace] = renewed

@@ -1,4 +1,6 @@
-"""The memory that an operator has in its Lease: names of the cluster, and the namespaces that it watched."""
+"""The memory that an operator keeps in its Lease: names of the cluster, and the namespaces that it
+watched.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,11 @@ LONGEST_ERROR = 200
 
 
 class LeaseMemory:
-    """Reads what stands at the Lease, and has it noted with each write of its holder; threads may share it.
+    """The notes at the Lease: read by every replica, written with each renewal by the holder; threads may
+    share it.
 
     :param registries: by their connections' names.
-    :param goes_on: False for a single pass, after which other namespaces are watched.
+    :param goes_on: False for a single pass, which does not record the watched namespaces.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class LeaseMemory:
         self._notes = self._with_configured_names(LeaseNotes())
 
     def previous_names(self) -> tuple[str, ...]:
-        """Return the former names of the cluster: those that settings or the Lease say."""
+        """Return the former names of the cluster, from the settings and the Lease."""
         with self._lock:
             return self._notes.previous_names
 
@@ -55,20 +58,20 @@ class LeaseMemory:
             return frozenset(self._notes.dropped)
 
     def learn(self, metadata: Object) -> None:
-        """Learn from the Lease as it stands."""
+        """Replace the remembered notes by those of the Lease."""
         notes = self._with_configured_names(read_notes(metadata))
         with self._lock:
             self._notes = notes
 
     def noted(self, metadata: Object) -> Object:
-        """Return the Lease's metadata as its holder writes them."""
+        """Return the Lease's metadata with this operator's notes, for its holder to write."""
         self.learn(metadata)
         with self._lock:
             notes = self._notes
         return with_notes(metadata, notes)
 
     def _with_configured_names(self, found: LeaseNotes) -> LeaseNotes:
-        """Return the notes of this operator, given what stands there."""
+        """Return the notes found at the Lease, completed from this operator's settings."""
         settings = self._settings
         called = found.called(self._cluster.name, settings.previous_cluster_names)
         return replace(

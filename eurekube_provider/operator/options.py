@@ -1,7 +1,8 @@
-"""Options of the operator: a flag, a variable and a key of the file have one name.
+"""Options of the operator: a flag, an environment variable and a key of the file share one name.
 
-``--watch-namespace`` is ``WATCH_NAMESPACE`` and ``watch-namespace:``. A flag wins over the environment, that
-over the file. Every complaint says where the value stands, what is wrong with it, and what would do.
+``--watch-namespace`` is ``WATCH_NAMESPACE`` and ``watch-namespace:``. A flag wins over the environment, and
+the
+environment over the file. Every error names the place of the value, the fault, and the remedy.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from eurekube_provider.eureka.connection import (
 
 @dataclass(frozen=True, slots=True)
 class ValueType:
-    """A kind of value.
+    """A type of option values.
 
-    :ivar parse: reads its text; raises ValueError with what would be right, e.g. ``must be true or false``.
+    :ivar parse: parses a text; raises ValueError with what would be right, e.g. ``must be true or false``.
     :ivar accepts: the YAML types that may stand for it in the file.
     :ivar word: the type's name, for a person who wrote another type.
     :ivar metavar: its placeholder in the help, where an option has none of its own.
@@ -47,13 +48,13 @@ class ValueType:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One thing that can be said.
+    """One option of the operator.
 
-    :ivar default: its value where nobody says anything, or says an empty text.
+    :ivar default: its value where it is not given, or given as an empty text.
     :ivar help: half a sentence.
     :ivar shown: the default as the help shows it, where that is not the value itself.
     :ivar empty: the value of an empty text, where that is not the default.
-    :ivar variable: False where the environment's variable is read by somebody else.
+    :ivar variable: False where other code reads the environment variable.
     """
 
     name: str
@@ -66,7 +67,7 @@ class Option:
     variable: bool = True
 
     def read(self, given: SourcedText | None) -> Any:
-        """The value.
+        """Return the parsed value, or the default where no text is given.
 
         :raises ConfigurationError: the text cannot be used.
         """
@@ -83,7 +84,7 @@ class Option:
 
     @property
     def shown_default(self) -> str:
-        """The default for a person, empty where there is none."""
+        """The default as the help shows it; empty where the option has none."""
         if self.shown or self.default in (None, (), frozenset()):
             return self.shown
         if isinstance(self.default, bool):
@@ -94,13 +95,13 @@ class Option:
 def option(
     kind: ValueType, default: Any, text: str, *, name: str = "", metavar: str = "", **more: Any
 ) -> Any:
-    """A field of a dataclass that is an option of the field's name, or of ``name``."""
+    """Return a dataclass field that is an option with the field's name, or with ``name``."""
     made = Option(name, metavar or kind.metavar, kind, default, text, **more)
     return field(default=default, metadata={"option": made})
 
 
 def options_of(made: type[Any]) -> dict[str, Option]:
-    """The options that are fields of a dataclass, by the field's name."""
+    """Return the options among a dataclass's fields, by field name."""
     return {
         item.name: replace(known, name=known.name or item.name.replace("_", "-"))
         for item in fields(made)
@@ -110,14 +111,14 @@ def options_of(made: type[Any]) -> dict[str, Option]:
 
 @dataclass(frozen=True, slots=True)
 class SourcedText:
-    """A person's text for an option, and its place: ``--log-level``, ``LOG_LEVEL`` or ``FILE: log-level``."""
+    """An option's text, and where it was given: ``--log-level``, ``LOG_LEVEL`` or ``FILE: log-level``."""
 
     text: str
     where: str
 
 
 def variable(name: str) -> str:
-    """The environment's name of an option."""
+    """Return the environment variable of an option."""
     return name.upper().replace("-", "_")
 
 
@@ -128,7 +129,7 @@ def add_flags(parser: argparse.ArgumentParser, options: Iterable[Option]) -> Non
 
 
 def help_of(option: Option) -> str:
-    """Say what an option is, its default and its variable, as argparse has it: with each ``%`` doubled."""
+    """Return the help of an option, its default and its variable, with each ``%`` doubled for argparse."""
     default = f" [{option.shown_default}]" if option.shown_default else ""
     also = f"; {variable(option.name)}" if option.variable else ""
     return f"{option.help}{default}{also}".replace("%", "%%")
@@ -137,8 +138,9 @@ def help_of(option: Option) -> str:
 def texts_of(
     options: Iterable[Option], flags: Mapping[str, str | None], environment: Mapping[str, str]
 ) -> dict[str, SourcedText]:
-    """Return the texts of flags, or else of the environment, by option; an empty text says nothing, unless
-    the option has a meaning for it.
+    """Return the texts of flags, or else of the environment, by option.
+
+    An empty text counts as not given, unless the option has a value for it.
 
     :param flags: by the option's name with underscores, as argparse has them.
     """
@@ -156,7 +158,7 @@ def texts_of(
 
 
 def read_yaml(path: str, where: str) -> dict[str, Any]:
-    """The mapping in a YAML file.
+    """Return the mapping in a YAML file.
 
     :param where: the setting that names the file.
     :raises ConfigurationError: it cannot be read, is no YAML, or is no mapping.
@@ -178,12 +180,12 @@ def read_yaml(path: str, where: str) -> dict[str, Any]:
 
 
 def named_entries(written: Any, place: str, key: str, example: str) -> dict[str, dict[str, Any]]:
-    """Return the entries of a file below names that a person chose, such as those of connections.
+    """Return the file's entries below names that a person chose, such as those of connections.
 
-    :param place: the file and the key, for complaints.
+    :param place: the file and the key, for errors.
     :param key: the key below each name, e.g. ``url``.
     :param example: one line, e.g. ``eu-1: {url: http://...}``.
-    :raises ConfigurationError: no such names, or no keys below one of them.
+    :raises ConfigurationError: a name is invalid, or a name has no keys below it.
     """
     if not isinstance(written, Mapping):
         raise ConfigurationError(f"{place}: must be names with a {key} each, e.g. {example}")
@@ -203,10 +205,10 @@ def named_entries(written: Any, place: str, key: str, example: str) -> dict[str,
 def from_file(
     where: str, written: Mapping[str, Any], options: Iterable[Option], secrets: Iterable[str]
 ) -> dict[str, SourcedText]:
-    """The texts of a mapping whose keys are options' names.
+    """Return the texts of a mapping whose keys are option names.
 
     :param where: the file, and the key above where there is one.
-    :param secrets: names of which only a file may stand there: ``password-file`` and not ``password``.
+    :param secrets: names that may be given only through a file: ``password-file`` and not ``password``.
     :raises ConfigurationError: an unknown key, a value of another type, a secret.
     """
     known = {option.name: option for option in options}
@@ -227,7 +229,7 @@ def from_file(
 
 
 def _flag_text(place: str, value: Any, kind: ValueType) -> str:
-    """A value of the file as one would say it in a flag."""
+    """Return a value of the file in the form of a flag's text."""
     if value is None:
         return ""
     if isinstance(value, list) and list in kind.accepts:
@@ -255,7 +257,7 @@ def _seconds(text: str) -> float:
 def checked(
     is_right: Callable[[str], object], complaint: str, read: Callable[[str], Any] = str
 ) -> Callable[[str], Any]:
-    """Return a parser that refuses a wrong text with the reason: see :attr:`ValueType.parse`."""
+    """Return a parser that raises ``complaint`` for a wrong text: see :attr:`ValueType.parse`."""
 
     def parse(text: str) -> Any:
         if not is_right(text):
@@ -266,7 +268,7 @@ def checked(
 
 
 def choice(*allowed: str, read: Callable[[str], str] = str.lower) -> ValueType:
-    """One of a few words; their case does not matter."""
+    """Return a value type of a few allowed words, in any case."""
     parse = checked(lambda text: read(text) in allowed, f"must be one of {', '.join(allowed)}", read)
     return ValueType(parse, metavar="|".join(allowed))
 
@@ -315,7 +317,7 @@ WHOLE_SECONDS = ValueType(_whole_seconds, (int, str), "a whole number of seconds
 
 
 def key_values(metavar: str, example: str) -> ValueType:
-    """Pairs of names, such as ``example`` shows; in the file a list, too."""
+    """Return a value type of ``KEY=VALUE`` pairs, as ``example`` shows; the file may have a list."""
 
     def parse(text: str) -> frozenset[tuple[str, str]]:
         key_values = [item.strip().partition("=") for item in text.split(",") if item.strip()]
@@ -367,18 +369,18 @@ CONNECTION_OPTIONS = (
         "the largest answer that is read, in MiB, also once it is decompressed",
     ),
 )
-"""Settings of a connection; those of the one called default have ``eureka-`` before them."""
+"""Options of a connection; the flags of the connection ``default`` have the prefix ``eureka-``."""
 
 
 def connection_from(
     given: Mapping[str, SourcedText | None], secrets: Mapping[str, SourcedText | str | None], missing: str
 ) -> Connection:
-    """One connection.
+    """Return one connection from its options.
 
     :param given: by the names of :data:`CONNECTION_OPTIONS`.
     :param secrets: by name: password and token, or the file that holds it.
-    :param missing: the complaint where there is no URL.
-    :raises ConfigurationError: there is none, or something of it cannot be used.
+    :param missing: the error message where no URL is given.
+    :raises ConfigurationError: no URL is given, or a value cannot be used.
     """
     url = given.get("url")
     if url is None or not url.text:
@@ -401,9 +403,9 @@ def connection_from(
 
 
 def _zookeeper(known: Callable[[str], Any]) -> Any:
-    """One connection to a ZooKeeper, whose package nothing else loads.
+    """Return a connection to a ZooKeeper; its package is loaded only here.
 
-    :raises ConfigurationError: something of it cannot be used, or the package is not installed.
+    :raises ConfigurationError: a value cannot be used, or the package is not installed.
     """
     try:
         from eurekube_provider.zookeeper.connection import ZooKeeperConnection

@@ -1,4 +1,4 @@
-"""Permission of a syncer for its names and selectors, and the Eureka where it registers."""
+"""A syncer's permission to use its names, its selector and its Eureka."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_NAMED = 3
 
 
 class Permissions:
-    """Tells by the operator's configuration, and by who was there first, what a syncer may publish."""
+    """The rules on what a syncer may publish: the operator's configuration, and the first user of a name."""
 
     def __init__(
         self, settings: Settings, cluster: Cluster, registries: Registries, sources: Sources
@@ -36,9 +36,9 @@ class Permissions:
         )
 
     def refusal(self, syncer: Syncer, claimed: frozenset[str]) -> Problem | None:
-        """Return why a syncer may not register what it asks for, where it asks for it; None where it may.
+        """Return why a syncer may not register as its spec asks; None where it may.
 
-        :param claimed: names by which it was called before, and so may be still.
+        :param claimed: names that the syncer has used before, and so may keep.
         :raises RegistryError: the connection's Eureka has not been read yet.
         """
         refusal = self._not_configured(syncer)
@@ -97,7 +97,7 @@ class Permissions:
         return None
 
     def _why_not_by_hand(self, address: str) -> str:
-        """Say why a syncer may not give this address; empty where it may."""
+        """Return why a syncer may not set this ``spec.address``; empty where it may."""
         judged = self._by_hand.judged(address)
         if judged is not None:
             return judged.refusal
@@ -108,15 +108,15 @@ class Permissions:
         return "is none of the hosts that the operator's configuration allows (--advertise-hosts)"
 
     def _names_of_none_of_its_services(self, syncer: Syncer) -> list[str]:
-        """List the names that none of its Services has, sorted; none while it has no Service."""
+        """Return the syncer's names that none of its Services has, sorted; empty while it has no Service."""
         others = syncer.names - {syncer.selector.app.lower()}  # which every Service that it selects is called
         own = self._sources.names_of(syncer.selector) if others else frozenset[str]()
         return sorted(others - own) if own else []
 
     def _taken(self, syncer: Syncer, claimed: frozenset[str]) -> Problem | None:
-        """Refuse a name that another namespace of this cluster has, and this one has not.
+        """Return a conflict for a name that only another namespace of this cluster uses.
 
-        A syncer that has had instances under a name has it as long as it exists.
+        A syncer that has had instances under a name keeps the name as long as it exists.
         """
         for name in sorted(syncer.names - claimed):
             if self._reservations.allow(syncer.namespace, name):
@@ -151,10 +151,11 @@ class Permissions:
     def not_reserved(
         self, syncer: Syncer, unowned: Sequence[Instance], own: Container[str]
     ) -> Problem | None:
-        """Return what a person should know of its names, where no configuration gives them to it.
+        """Return a note on names of the syncer that no configuration reserves for it and that others use as
+        well.
 
-        :param unowned: the instances of its application that nobody of ours registered.
-        :param own: the ids of those that its own pods registered.
+        :param unowned: the instances of its application that no Eurekube registered.
+        :param own: the ids of instances that the syncer's own pods registered.
         """
         reasons: dict[str, str] = {}
         others = frozenset(self._names_of_none_of_its_services(syncer))
@@ -186,7 +187,9 @@ class Permissions:
         unowned: Sequence[Instance],
         own: Container[str],
     ) -> str:
-        """Say who else is called so; syncers of a namespace of the same name are the same, in any cluster."""
+        """Return a sentence on other owners of a name; syncers of an equally named namespace in any
+        cluster are no others.
+        """
         found = set[str]()
         for owner in owners:
             parsed = parse_owner(owner)
@@ -208,7 +211,7 @@ class Permissions:
 
 
 def _in_words(owner: ClusterOwner | StackOwner | None) -> str:
-    """An owner in words, a stack's whichever of its resources it is; empty for one of another form."""
+    """Return an owner in words, a stack without its resource; empty for an owner of unknown form."""
     if isinstance(owner, ClusterOwner):
         return f"the syncer {owner.namespace}/{owner.syncer} of cluster {owner.cluster}"
     return f"the stack {owner.organization}/{owner.project}/{owner.stack}" if owner else ""

@@ -1,13 +1,14 @@
-"""Asks the API server about pods that registered themselves in Eureka.
+"""Questions to the API server about pods that registered themselves in Eureka.
 
-It tells whether one has its address for itself, and whether one is gone.
+They find out whether a pod has its address for itself, and whether a pod is gone.
 
-What a pod registered itself stands in Eureka as UP when the pod was killed, until its lease ends, and in
-self-preservation for ever. It is somebody else's, and the operator removes it only where a person asks for
-that, and only where nothing speaks against it: :meth:`PodRegistrations.removable`.
+After a pod was killed, the instance that it registered itself stays UP in Eureka until its lease ends, and in
+self-preservation for ever. The instance has another owner, so the operator removes it only where a person
+asks
+for that and nothing speaks against it: :meth:`PodRegistrations.removable`.
 
-All of it is asked for before a syncer's changes are sent. So each answer is remembered for
-:data:`.RECHECK_SECONDS`, and an API server that gives none is left alone for as long.
+All questions are asked before a syncer's changes are sent. So each answer is remembered for
+:data:`.RECHECK_SECONDS`, and an API server that does not answer gets no question for the same time.
 """
 
 from __future__ import annotations
@@ -32,18 +33,22 @@ from eurekube_provider.runtime.clock import elapsed_seconds
 _log = logging.getLogger(__name__)
 
 MOST_ASKED = 20
-"""Pods that one reconcile asks the API server for, each by itself; more are listed together."""
+"""Most pods that one reconcile gets one by one; a greater number is listed at once."""
 
 MOST_REMOVED = 10
-"""Registrations that one reconcile removes; the next one removes more."""
+"""Most registrations that one reconcile removes; the next one removes more."""
 
 UNRENEWED_SECONDS, UNRENEWED_INTERVALS = 45.0, 1.5
-"""A registration is nobody's any more that was not renewed for so long, and for so many of the intervals at
-which its client promised to renew it."""
+"""Shortest time without renewal after which a registration counts as abandoned: in seconds, and in the
+client's own
+renewal intervals; both must have passed.
+"""
 
 
 class PodRegistrations:
-    """Finds instances that pods registered themselves; changes nothing. Workers may share it."""
+    """The search for instances that pods registered themselves, which changes nothing; workers may share
+    it.
+    """
 
     def __init__(self, access: KubeAccess, sources: Sources) -> None:
         self._access = access
@@ -59,12 +64,12 @@ class PodRegistrations:
         self._unrenewed: dict[SyncerKey, dict[Key, tuple[Instance, float]]] = {}
 
     def forget(self, key: SyncerKey) -> None:
-        """Forget a syncer that is gone."""
+        """Forget a syncer that was deleted."""
         for memory in (self._own, self._gone, self._looked, self._unrenewed):
             memory.pop(key, None)
 
     def own(self, key: SyncerKey, namespace: str, suspects: Collection[Endpoint]) -> frozenset[Endpoint]:
-        """Return the pods that have their address for themselves; those that cannot be asked for have not.
+        """Return the pods that have their address for themselves; pods that cannot be read are left out.
 
         :param suspects: names and addresses of pods.
         """
@@ -92,9 +97,9 @@ class PodRegistrations:
     def gone(
         self, key: SyncerKey, namespace: str, registrations: Iterable[SelfRegistration]
     ) -> tuple[list[SelfRegistration], str]:
-        """Return those whose pods are no endpoints any more, and not known to live on unselected.
+        """Return registrations whose pods are no endpoints any more, and are not known to live on unselected.
 
-        :returns: these, and why that could not be asked for; empty where it could.
+        :returns: the registrations, and why the pods could not be read; empty where they could.
         """
         slices = self._sources.slices_of(key)
         near = pods_of(slices)
@@ -125,13 +130,15 @@ class PodRegistrations:
     def removable(
         self, key: SyncerKey, registry: Registry, dead: Sequence[SelfRegistration], application: str
     ) -> tuple[list[Instance], str]:
-        """Return those of the dead that may be removed, and why not the others; none in doubt.
+        """Return the instances of gone pods that may be removed, none in doubt, and why the others may not.
 
-        Of each, nobody has renewed it for longer than its client would have let pass, as the servers say, and
-        the cluster has no EndpointSlice and no pod with its address, nor with the address of the pod that
-        registered it, as the API server says at this moment.
+        An instance may be removed if nobody has renewed it for longer than its client would have let pass, as
+        the servers
+        say, and if no EndpointSlice and no pod of the cluster has its address, nor the address of the pod
+        that registered
+        it, as the API server says at this moment.
 
-        :param dead: those of :meth:`gone`.
+        :param dead: the registrations that :meth:`gone` returned.
         :param application: in upper case.
         """
         if not dead:
@@ -148,7 +155,7 @@ class PodRegistrations:
     def _proved(
         self, key: SyncerKey, registry: Registry, dead: Sequence[SelfRegistration], application: str
     ) -> tuple[list[Instance], str]:
-        """Ask Eureka and the cluster: see :meth:`removable`."""
+        """Ask Eureka and the cluster for proof that instances may be removed: see :meth:`removable`."""
         keys = [(application, one.instance_id) for one in dead]
         odd = {one.key: one.unreadable for one in map(registry.get, keys) if one and one.unreadable}
         try:
@@ -184,7 +191,7 @@ class PodRegistrations:
         return free[:MOST_REMOVED], why
 
     def _pods(self, namespace: str, names: Sequence[str]) -> list[Object]:
-        """Read pods by their names, as many as there are.
+        """Return the pods of these names that exist.
 
         :raises KubernetesError: they cannot be read.
         """
@@ -199,11 +206,12 @@ class PodRegistrations:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Send requests to the API server, unless it has just left one without an answer.
+        """Send the block's requests to the API server, unless it has just left one without an answer.
 
-        It is waited for 15 seconds each time, and no change of a syncer may wait for that again and again.
+        Each unanswered request takes 15 seconds, and a syncer's changes must not wait for that again and
+        again.
 
-        :raises KubernetesError: that of the requests, or the last one once more.
+        :raises KubernetesError: the error of the requests, or the last error again.
         """
         message, until = self._unanswered
         if elapsed_seconds() < until:
@@ -218,10 +226,11 @@ class PodRegistrations:
     def _used(self, addresses: set[str]) -> set[str]:
         """Return which of these addresses a pod or an EndpointSlice of the cluster has now.
 
-        What is known already, and what the API server finds by an address, keeps whole lists from being read
-        again and again. Those show a pod's further addresses, too.
+        Watched slices and queries by address come first, so that whole lists are read only if needed. Only
+        whole lists
+        show a pod's further addresses.
 
-        :raises KubernetesError: not all of the cluster can be read.
+        :raises KubernetesError: the cluster cannot be read completely.
         """
         used = addresses & _addresses_of_slices(self._sources.slices.objects())
         for address in addresses - used:
@@ -238,14 +247,16 @@ class PodRegistrations:
 
 
 def _addresses_of(pod: Object) -> set[str]:
-    """A pod's addresses, and those of its node."""
+    """Return a pod's addresses, and those of its node."""
     status = pod.get("status") or {}
     several = (str(one.get("ip") or "") for one in status.get("hostIPs") or ())
     return pod_addresses(pod) | ({str(status.get("hostIP") or ""), *several} - {""})
 
 
 def _addresses_of_slices(slices: Iterable[Object]) -> set[str]:
-    """The addresses of endpoints; those of a mirror came out of Eureka, and prove nothing."""
+    """Return the addresses of endpoints, without those of mirrors, which come from Eureka and prove
+    nothing.
+    """
     return {
         str(address)
         for one in slices

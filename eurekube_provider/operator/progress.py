@@ -1,8 +1,12 @@
 """The conditions Reconciling and Stalled of each kind of custom resource: pure.
 
-kstatus, and by it Flux, kpt and others, knows no other conditions than these two and Ready: one that is
-Reconciling is waited for, one that is Stalled has failed. Flux gives up at once on what is Stalled, and what
-one apply creates comes in any order. So what only a person can change counts as on its way for two minutes.
+kstatus, and with it Flux, kpt and others, reads no other conditions than these two and Ready: a tool waits
+for an
+object that is Reconciling, and one that is Stalled has failed. Flux gives up at once on a Stalled object,
+while
+one apply creates its objects in any order. So a fault that only a person can fix counts as Reconciling for
+two
+minutes before it is Stalled.
 """
 
 from __future__ import annotations
@@ -18,10 +22,10 @@ from eurekube_provider.core.problem import Problem
 RECONCILING, STALLED = ConditionType.RECONCILING, ConditionType.STALLED
 
 STALLED_SECONDS = 120.0
-"""How long what only a person can change counts as on its way."""
+"""Seconds for which a fault that only a person can fix counts as Reconciling before it is Stalled."""
 
 RECHECK_SECONDS = 15.0
-"""How often what is not stalled yet is looked at, though nothing changes."""
+"""Seconds between checks of an object that may become Stalled, though nothing changes."""
 
 STUCK = frozenset(
     {
@@ -37,19 +41,20 @@ STUCK = frozenset(
         Reason.EXTERNAL_NAME,
     }
 )
-"""Reasons of a EurekaSyncer that only a person can change."""
+"""Reasons of a EurekaSyncer that last until a person acts."""
 
 SETTLED = frozenset({ConditionType.PAUSED, ConditionType.SELF_REGISTERED, ConditionType.DEAD_SELF_REGISTERED})
-"""Reasons of a EurekaSyncer that stay as long as a person wants it so."""
+"""Reasons of a EurekaSyncer that last as long as a person wants them."""
 
 
 def progress(
     item: Mapping[str, Any], why: Problem | None, now: datetime, *, is_stuck: bool
 ) -> dict[str, Problem]:
-    """Return which of the two conditions holds, with its text; neither where nothing is to be waited for.
+    """Return the condition Reconciling or Stalled with its text; neither where the object is as its spec
+    asks.
 
-    :param item: with its current status, which tells since when it waits for the same reason.
-    :param why: the reason why the object does not have what its spec asks for.
+    :param item: the object with its current status, which tells since when it waits for the same reason.
+    :param why: the reason why the object does not have what its spec asks for; None if it has.
     :param is_stuck: True if only a person can change that.
     """
     if why is None:
@@ -65,7 +70,7 @@ def progress(
 
 
 def is_stalled(item: Mapping[str, Any], why: Problem) -> bool:
-    """Return whether the status says already that it is stalled for this reason."""
+    """Return whether the status already says Stalled for this reason."""
     return _holds(conditions_of(item).get(STALLED), why)
 
 

@@ -1,7 +1,7 @@
-"""A work queue: equal keys merge, and none is worked on twice at once.
+"""A work queue: equal keys merge, and one worker at a time has a key.
 
-It may be divided into groups, each with workers of its own, so that what takes long in one keeps nothing in
-another waiting.
+The queue may be divided into groups with workers of their own, so that slow work in one group delays no
+other.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ K = TypeVar("K")
 FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.5, 60.0
 
 ONLY = ""
-"""The group of a queue that was not divided."""
+"""Name of the group of an undivided queue."""
 
 
 class _Group(Generic[K]):
-    """The keys that wait for the workers of one group; the queue's lock guards it."""
+    """The keys that wait for the workers of one group; the queue's lock guards them."""
 
     def __init__(self, lock: threading.Lock) -> None:
         self.condition = threading.Condition(lock)
@@ -34,7 +34,7 @@ class _Group(Generic[K]):
 
 
 class WorkQueue(Generic[K]):
-    """A queue like client-go's: what is added while it is worked on comes once more afterwards."""
+    """A queue like client-go's: a key that is added while a worker has it is handed out again afterwards."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -49,19 +49,22 @@ class WorkQueue(Generic[K]):
         self._closed = False
 
     def divide(self, groups: Iterable[str], group_of: Callable[[K], str]) -> None:
-        """Have each group's keys worked on by its own workers. Before anything is added.
+        """Give each group of keys workers of its own; call before any key is added.
 
-        :param group_of: asked, with no lock held, whenever a key is added; a key that waits elsewhere moves,
-            for a worker or for its time: those there may all hang.
+        :param group_of: called, with no lock held, whenever a key is added; a key that waits in another group
+            moves,
+            since the workers there may all hang.
         """
         with self._lock:
             self._groups = {group: _Group(self._lock) for group in groups}
             self._group_of = group_of
 
     def add(self, key: K, *, is_news: bool = True) -> None:
-        """Work on ``key`` as soon as a worker is free; of what came during a pause, at the latest first.
+        """Hand ``key`` out as soon as a worker is free; after a pause, the key that was added last comes
+        first.
 
-        :param is_news: False where it did not change: what came during a pause goes before it.
+        :param is_news: False where the object did not change: keys of changed objects come first after a
+            pause.
         """
         group = self._group_of(key)
         with self._lock:
@@ -70,12 +73,14 @@ class WorkQueue(Generic[K]):
 
     @property
     def depth(self) -> int:
-        """How many keys wait for a worker; those whose time has not come are not counted."""
+        """Number of keys that wait for a worker, without delayed keys that are not due."""
         with self._lock:
             return sum(len(group.waiting) for group in self._groups.values()) + len(self._again)
 
     def add_after(self, key: K, delay_seconds: float) -> None:
-        """Work on ``key`` in a while; of several the earliest is kept, and :meth:`add` ends none."""
+        """Hand ``key`` out after a delay; of several delays the earliest counts, and :meth:`add` cancels
+        none.
+        """
         group = self._group_of(key)
         with self._lock:
             due = time.monotonic() + delay_seconds
@@ -84,7 +89,9 @@ class WorkQueue(Generic[K]):
                 self._plan(key, due, group)
 
     def retry(self, key: K) -> float:
-        """Work on ``key`` again after a delay, in seconds, that doubles with each failure."""
+        """Hand ``key`` out again after a delay that doubles with each failure; return the delay in
+        seconds.
+        """
         with self._lock:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1
@@ -93,12 +100,12 @@ class WorkQueue(Generic[K]):
         return delay
 
     def forget_failures(self, key: K) -> None:
-        """Forget a key's failures: the next one waits for the shortest time again."""
+        """Forget a key's failures: its next retry has the shortest delay again."""
         with self._lock:
             self._failures.pop(key, None)
 
     def get(self, group: str | None = None) -> K | None:
-        """Wait for the next key of a group, the first one unless named; None once the queue is closed.
+        """Wait for the next key of a group, by default the first group; return None once the queue is closed.
 
         Call :meth:`done` afterwards.
         """
@@ -125,7 +132,7 @@ class WorkQueue(Generic[K]):
             return None
 
     def done(self, key: K) -> None:
-        """The worker has finished with ``key``."""
+        """Note that a worker has finished ``key``, which may be handed out again."""
         with self._lock:
             self._working.discard(key)
             group = self._again.pop(key, None)
@@ -133,7 +140,7 @@ class WorkQueue(Generic[K]):
                 self._add(key, group)
 
     def pause(self) -> bool:
-        """Hand out nothing until :meth:`resume`; whether nothing is being worked on any more."""
+        """Hand out no key until :meth:`resume`; return whether no worker has a key any more."""
         with self._lock:
             for group in self._groups.values():
                 group.is_paused = True
@@ -141,7 +148,7 @@ class WorkQueue(Generic[K]):
             return not self._working
 
     def resume(self, *groups: str) -> None:
-        """Hand out the keys of these groups again, those that came meanwhile included; all without any."""
+        """Hand out the keys of these groups again, or of all groups where none is named."""
         with self._lock:
             for group in groups or self._groups:
                 self._groups[group].is_paused = False
@@ -149,22 +156,20 @@ class WorkQueue(Generic[K]):
 
     @property
     def is_idle(self) -> bool:
-        """Return whether nothing is worked on or waits for a worker; what waits for its time does not
-        count.
-        """
+        """True if no worker has a key and no key waits for a worker; delayed keys do not count."""
         with self._lock:
             return not (self._working or any(group.waiting for group in self._groups.values()))
 
     def wait_drained(self, timeout_seconds: float) -> None:
-        """Wait until no key waits for a worker, so long at most: for what has time until the workers have.
+        """Wait until no key waits for a worker, or for the time-out: for work less urgent than the workers'.
 
-        What waits for the end of a pause is not counted: no worker will be at it soon.
+        Keys that wait for the end of a pause do not count: no worker takes them soon.
         """
         with self._lock:
             self._drained.wait_for(lambda: self._closed or not self._is_busy(), timeout_seconds)
 
     def close(self) -> None:
-        """Hand out nothing more."""
+        """Hand out no more keys."""
         with self._lock:
             self._closed = True
             for group in self._groups.values():
@@ -175,7 +180,7 @@ class WorkQueue(Generic[K]):
         return any(group.waiting and not group.is_paused for group in self._groups.values())
 
     def _move(self, key: K, group: str) -> None:
-        """Have a key that waits for its time in another group wait in this one."""
+        """Move a delayed key from another group to this group."""
         due, other = self._due.get(key, (0.0, group))
         if other != group:
             self._plan(key, due, group)

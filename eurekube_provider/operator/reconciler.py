@@ -1,8 +1,9 @@
-"""One reconcile of one syncer: read what there is, decide, carry that out.
+"""One reconcile of one syncer: read the situation, decide, carry the decision out.
 
 :class:`.situations.SituationReader` reads, :func:`.decision.decide` decides, and
-:meth:`Reconciler.carry_out` alone writes, to registries and to Kubernetes. No thread, no lock and nobody
-reported: all that a reconcile comes to is in its :class:`SyncerResult`.
+:meth:`Reconciler.carry_out` alone writes, to registries and to Kubernetes. A reconcile has no thread and no
+    lock,
+and reports to nobody: its whole result is in its :class:`SyncerResult`.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ _log = logging.getLogger(__name__)
 
 
 class Reconciler:
-    """Reconciles; any number of workers may share it, each with a syncer of its own.
+    """The reconciler of syncers; any number of workers may share it, each with a syncer of its own.
 
-    :param may_write: True if this replica leads, as far as it knows.
-    :param previous_names: asked for the former names of the cluster.
-    :param waiting_pods: says which pods of a syncer wait for callers.
+    :param may_write: returns True if this replica leads, as far as it knows.
+    :param previous_names: returns the former names of the cluster.
+    :param waiting_pods: returns the problem of a syncer's pods that wait for callers.
     :param reads_each: see :class:`.situations.SituationReader`.
     """
 
@@ -84,15 +85,16 @@ class Reconciler:
         self._undone: dict[SyncerKey, float] = {}  # since when a deletion cannot be carried out
 
     def reconcile(self, key: SyncerKey, served: str = "") -> SyncerResult:
-        """Bring Eureka to what one syncer asks for; see :meth:`decide`."""
+        """Decide for one syncer and carry the decision out; see :meth:`decide`."""
         decided = self.decide(key, served)
         return self.carry_out(decided) if isinstance(decided, Decided) else decided
 
     def decide(self, key: SyncerKey, served: str = "") -> Decided | SyncerResult:
-        """Read what there is, and decide what is to be done; a result where nothing can be.
+        """Read a syncer's situation and decide; return a result at once where that fails.
 
-        :param served: the name of the registry whose workers ask: they wait for no other one that fails.
-            Empty for who waits for all.
+        :param served: the name of the registry whose workers ask: they do not wait for another registry that
+            fails.
+            Empty for a caller that waits for all.
         :raises LeadershipLost: this replica may not change anything any more.
         """
         if not self._may_write():
@@ -108,7 +110,9 @@ class Reconciler:
         return Decided(item, situation, decide(situation), registries)
 
     def _tell_of_names(self, situation: Situation) -> None:
-        """Log once that the cluster is registered under another name that nobody said is a former one."""
+        """Log once that the cluster has instances under another name which no setting lists as a former
+        name.
+        """
         for one in (one for there in situation.unclaimed.values() for one in there):
             name = cluster_of(one.owner) or ""
             if name not in self._reported_names:
@@ -125,7 +129,7 @@ class Reconciler:
                 )
 
     def carry_out(self, decided: Decided) -> SyncerResult:
-        """Do what was decided.
+        """Carry a decision out.
 
         :raises LeadershipLost: this replica may not change anything any more.
         """
@@ -138,13 +142,13 @@ class Reconciler:
             return self._failed(decided.situation.key, error, decided.registries)
 
     def forget_all(self) -> None:
-        """Forget what only holds for who leads."""
+        """Forget the leader's memory: another replica leads."""
         self._brake.forget_all()
         self._reader.forget_all()
         self._undone.clear()  # which counts again for each replica that leads
 
     def _prepare(self, decided: Decided) -> None:
-        """Write to Kubernetes, and note, what must stand before a registry is changed."""
+        """Write the finalizer and remember the brake's state before a registry is changed."""
         key, item, situation = decided.situation.key, decided.item, decided.situation
         if item is not None and situation.syncer is not None and not has_finalizer(item):
             set_finalizer(self._access, SYNCERS, item, FINALIZER, present=True)
@@ -156,7 +160,7 @@ class Reconciler:
                 registry.give_up(situation.owner, situation.desired.keys)
 
     def _take_off_release(self, key: SyncerKey) -> None:
-        """Take the annotation off that was obeyed: it shall not release the next hold as well."""
+        """Remove the release annotation that was obeyed: it shall not release the next hold as well."""
         _log.warning("released the brake on a person's request", extra={"syncer": "/".join(key)})
         try:
             body = {"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}
@@ -207,7 +211,7 @@ class Reconciler:
         )
 
     def _has_taken_over(self, decided: Decided, outcome: Outcome) -> bool:
-        """Return whether something is the syncer's own now that it had under a former name of the cluster."""
+        """Return whether an instance was taken over from a former name of the cluster."""
         steps = [change for one in decided.decision.at.values() for change in one.takeovers]
         if not steps:
             return False
@@ -227,7 +231,9 @@ class Reconciler:
 
     @staticmethod
     def _evict(key: SyncerKey, registries: Registries, name: str, steps: Plan, owner: str) -> Outcome:
-        """Remove what pods that are gone registered themselves; one that somebody has after all stays."""
+        """Remove instances that gone pods registered themselves; an instance that turns out to have an
+        owner stays.
+        """
         outcome = registries.apply(name, steps, owner)
         for change in outcome.done:
             _log.warning(
@@ -238,9 +244,9 @@ class Reconciler:
         return Outcome(outcome.done, tuple(failures))
 
     def _renew(self, decided: Decided) -> bool:
-        """Renew what stays, and let lapse what may.
+        """Renew the syncer's instances, and let those lapse that may.
 
-        :returns: True if something was found to be the syncer's that nobody knew of when it was decided.
+        :returns: True if the syncer has an instance that was unknown when the decision was made.
         """
         situation, registries = decided.situation, decided.registries
         has_news = False
@@ -265,7 +271,9 @@ class Reconciler:
         return has_news
 
     def _unblocked(self, decided: Decided, outcome: Outcome) -> set[SyncerKey]:
-        """The syncers in whose way may have stood what was taken out."""
+        """Return the syncers of an application from which an instance was deregistered that may have been
+        in their way.
+        """
         names = {
             change.instance.application
             for change in outcome.done
@@ -280,9 +288,11 @@ class Reconciler:
     def _end(
         self, decided: Decided, outcome: Outcome, error: RegistryError | None, *, is_done: bool
     ) -> SyncerResult:
-        """Let a deleted syncer go once Eureka is clean, a person asks for it, or Eureka is away for too long.
+        """Remove a deleted syncer's finalizer once Eureka is clean, a person asks for it, or Eureka is away
+        too long.
 
-        A namespace that waits for it does more harm then than instances which lapse by themselves.
+        A namespace whose deletion waits for the syncer does more harm then than instances that lapse by
+        themselves.
         """
         item, situation, key = decided.item, decided.situation, decided.situation.key
         again_seconds, why = decided.decision.again_seconds, ""
@@ -322,10 +332,11 @@ class Reconciler:
         return Ended(instances, deregistered=len(instances) if is_ours else 0)
 
     def _left_behind(self, decided: Decided, why: str) -> Ended:
-        """Renew no more what could not be taken out.
+        """Stop renewing a deleted syncer's instances that could not be deregistered.
 
-        The syncer's end is an event like any other, so that they are taken out as
-        soon as Eureka answers, if they have not lapsed by then.
+        As soon as Eureka answers, the syncer's end is reconciled like any other event and deregisters the
+        instances that
+        have not lapsed.
         """
         left = []
         for name, there in decided.registries.owned(decided.situation.owner).items():
@@ -343,7 +354,7 @@ class Reconciler:
         return Ended(tuple(left), left_behind=note)
 
     def _release(self, decided: Decided) -> KubernetesError | None:
-        """Forget a deleted syncer, and let it go; why that cannot be done yet."""
+        """Forget a deleted syncer and remove its finalizer; return the error if that fails."""
         key, item = decided.situation.key, decided.item
         self._reader.forget(key)
         for registry in decided.registries.values():
@@ -357,7 +368,7 @@ class Reconciler:
         return None
 
     def _failed(self, key: SyncerKey, error: EurekubeError, registries: Registries) -> SyncerResult:
-        """A reconcile ended early."""
+        """Return the result of a reconcile that ended early with an error."""
         item = self._sources.syncers.get(*key)
         said = self.reports.ended_early(item, problem_of(error), registries) if item is not None else None
         return SyncerResult(item, said, error=error)

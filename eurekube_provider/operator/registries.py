@@ -1,4 +1,4 @@
-"""The registries of one operator, by the names that ``spec.eureka`` may give, and what makes each of them."""
+"""The registries of one operator, by the names that ``spec.eureka`` may give, and their classes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 MOST_COMPARED = 3
-"""How many instances are read at two connections to find out whether they lead to one Eureka."""
+"""Most instances that are read at two connections to find out whether they lead to one Eureka."""
 
 
 def _zookeeper(*given: Any, **more: Any) -> Registry:
@@ -38,16 +38,16 @@ KINDS: dict[str, Callable[..., Registry]] = {
 
 
 def zookeeper_servers(connection: Any) -> ZooKeeperServers:
-    """Return the servers of a connection to a ZooKeeper, for what asks and ends."""
+    """Return the servers of a ZooKeeper connection, for a single check."""
     from eurekube_provider.zookeeper.servers import ZooKeeperServers
 
     return ZooKeeperServers(connection)
 
 
 def called_otherwise(registry: Registry, cluster: Cluster, key: tuple[str, str]) -> list[Instance]:
-    """Return what a syncer has at a registry under other names of its cluster, whose UID the instances have.
+    """Return a syncer's instances at a registry under other names of its cluster, known by the cluster's UID.
 
-    :param key: its namespace and name.
+    :param key: the syncer's namespace and name.
     """
     return [
         one
@@ -58,9 +58,9 @@ def called_otherwise(registry: Registry, cluster: Cluster, key: tuple[str, str])
 
 
 class Registries(dict[str, Registry]):
-    """All registries, as the workers of one of them use them: a failing one of the others is not waited for.
+    """All registries, for the workers of one of them, which do not wait for another registry that fails.
 
-    :param served: the connection whose workers these are; empty for those that wait for any.
+    :param served: the connection whose workers these are; empty for callers that wait for any.
     :param alike: the pairs that are known to lead to one Eureka, which all workers share.
     """
 
@@ -76,7 +76,7 @@ class Registries(dict[str, Registry]):
 
     @property
     def is_served_unread(self) -> bool:
-        """Return whether the one whose workers these are has never been read."""
+        """True if the registry whose workers these are has never been read."""
         served = self.get(self._served)
         return served is not None and isinstance(served.condition(), Unread)
 
@@ -85,7 +85,7 @@ class Registries(dict[str, Registry]):
         return {name: registry.known(owner=owner) for name, registry in self.items()}
 
     def called_otherwise(self, cluster: Cluster, key: tuple[str, str]) -> dict[str, list[Instance]]:
-        """Return what a syncer has under other names of its cluster at each; none in most cases."""
+        """Return a syncer's instances under other names of its cluster, by connection; mostly none."""
         found = {name: called_otherwise(registry, cluster, key) for name, registry in self.items()}
         return found if any(found.values()) else {}
 
@@ -99,11 +99,13 @@ class Registries(dict[str, Registry]):
     def same_eureka(
         self, home: str, owner: str, wanted: Collection[Instance]
     ) -> tuple[frozenset[str], dict[str, RegistryError | None]]:
-        """Find out which other connections lead to one Eureka with ``home``.
+        """Return the other connections that lead to the same Eureka as ``home``.
 
-        :param wanted: the instances that ``owner`` wants there: the answer counts only where it has some of
-            them elsewhere.
-        :returns: these, and those of which that is not known yet, with the reason; None where time will tell.
+        :param wanted: the instances that ``owner`` wants at ``home``: a connection is compared only where it
+            has some
+            of them.
+        :returns: the connections, and those not decided yet with the error, or None where a later read
+            decides.
         """
         same_eureka, doubts = set[str](), dict[str, RegistryError | None]()
         for name in self.keys() - {home}:
@@ -123,14 +125,17 @@ class Registries(dict[str, Registry]):
         return frozenset(same_eureka), doubts
 
     def lead_to_same_eureka(self, home: str, other: str, keys: Iterable[Key]) -> bool | None:
-        """Return whether two connections lead to one Eureka, or to servers that tell each other: what is
-        removed at one of them is removed at both.
+        """Return whether two connections lead to one Eureka, or to servers that replicate to each other.
 
-        They do where an instance stands at both as it was written at one moment: a syncer that moves has it
-        registered again. That is known from then on, since a later change may be asked to one of them first.
+        Then an instance removed at one of them is removed at both. The proof is an instance that both show as
+        written at
+        the same moment, since a syncer that moves registers its instances anew. A proven pair is remembered,
+        since a later
+        change may be sent to one of them first.
 
-        :param home: where the instances of these keys are to stand; at ``other`` they do.
-        :returns: None where that is not known yet: one was changed just now, or does not stand at both.
+        :param home: where the instances of these keys shall be; at ``other`` they are.
+        :returns: None where that is not known yet: an instance was changed just now, or only one of them has
+            it.
         :raises RegistryError: one of them cannot be read.
         """
         pair = frozenset((home, other))
@@ -155,11 +160,11 @@ class Registries(dict[str, Registry]):
         return None if not both or any(at > since_ms for at, _ in both) else False
 
     def _failure_of(self, name: str) -> RegistryError | None:
-        """Why one of the others is not asked; None for one that is."""
+        """Return why another connection's registry is not asked; None for one that is asked."""
         return failure_of(self[name].condition()) if self._served not in ("", name) else None
 
     def require_read(self, name: str) -> None:
-        """Refuse to go on before a registry has been read once.
+        """Raise an error until a registry has been read once.
 
         :raises RegistryError: it has not.
         """

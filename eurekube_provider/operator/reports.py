@@ -1,4 +1,4 @@
-"""The result of a reconcile of one syncer, and the report on it."""
+"""The result of one syncer's reconcile, and the report for its status."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ _NOTHING = Outcome()
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a deleted syncer, of which nothing is kept any more.
+    """The end of a deleted syncer.
 
-    :ivar instances: the instances that went with it.
-    :ivar deregistered: how many of them were taken out before it was let go.
-    :ivar left_behind: why it was let go although instances may still be in Eureka; empty where it was not.
+    :ivar instances: the syncer's last instances.
+    :ivar deregistered: how many of them were deregistered before the finalizer was removed.
+    :ivar left_behind: why the finalizer was removed although instances may still be in Eureka; empty where
+        none may.
     """
 
     instances: tuple[Instance, ...] = ()
@@ -46,12 +47,12 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class SyncerResult:
-    """The result of a reconcile.
+    """The result of a syncer's reconcile.
 
-    :ivar syncer: the custom resource; None where there is none.
+    :ivar syncer: the custom resource; None where it does not exist.
     :ivar report: the report for its status; None for none.
     :ivar asked: the syncer's spec, where it was carried out as far as that is possible.
-    :ivar differing: all that differed, done or not.
+    :ivar differing: all differences, resolved or not.
     :ivar held_back: the removals that wait.
     :ivar ended: the end of a deleted syncer, once it is gone.
     :ivar concerned: syncers that must be reconciled because of this.
@@ -73,10 +74,10 @@ class SyncerResult:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The situation of a syncer, and the decision that it leads to.
+    """The situation of a syncer, and the decision on it.
 
-    :ivar item: the custom resource; None where there is none.
-    :ivar registries: as the worker uses them who carries it out.
+    :ivar item: the custom resource; None where it does not exist.
+    :ivar registries: the registries as the worker that carries it out uses them.
     """
 
     item: Object | None
@@ -86,14 +87,14 @@ class Decided:
 
     @property
     def asked(self) -> list[str]:
-        """The names of the registries that are asked for a change."""
+        """Names of the registries to which changes are sent."""
         return [name for name, steps in self.decision.at.items() if steps.plan]
 
 
 class Reports:
-    """Makes reports; any number of workers may share it.
+    """The maker of syncers' reports; any number of workers may share it.
 
-    :param waiting_pods: says which pods of a syncer wait for callers.
+    :param waiting_pods: returns the problem of a syncer's pods that wait for callers.
     """
 
     def __init__(
@@ -111,9 +112,9 @@ class Reports:
         self._waiting_pods = waiting_pods
 
     def done(self, decided: Decided, outcome: Outcome, error: RegistryError | None = None) -> Report | None:
-        """Report on what was done, or is being done; None for a syncer of which nothing is said.
+        """Return the report on a decision that is or was carried out; None for a syncer that gets no report.
 
-        :param error: why Eureka cannot be asked, where that ends nothing.
+        :param error: why Eureka cannot be asked, where the reconcile went on.
         """
         item, situation, decision = decided.item, decided.situation, decided.decision
         if item is None:
@@ -152,12 +153,14 @@ class Reports:
         )
 
     def waiting(self, decided: Decided, error: RegistryError) -> SyncerResult:
-        """Report on changes that wait for a registry that does not answer."""
+        """Return a result that reports changes waiting for a registry that does not answer."""
         decision, said = decided.decision, self.done(decided, _NOTHING, error)
         return SyncerResult(decided.item, said, differing=decision.differing, held_back=decision.brake.held)
 
     def unresponsive(self, key: SyncerKey, name: str, error: RegistryError) -> SyncerResult:
-        """Report on a syncer that waits for its registry's first answer; perhaps nothing is said."""
+        """Return a result on a syncer that waits for its registry's first answer, without a report if it
+        is not served.
+        """
         item = self._sources.syncers.get(*key)
         syncer = self._sources.asked(item)
         if item is None or syncer is None or is_deleted(item):
@@ -176,7 +179,7 @@ class Reports:
     def ended_early(
         self, item: Object, failure: Problem, registries: Registries, error: RegistryError | None = None
     ) -> Report:
-        """Report on a reconcile that did not go to its end.
+        """Return the report on a reconcile that ended early.
 
         :param registries: as its workers use them.
         :param error: why Eureka cannot be asked, beside the failure.

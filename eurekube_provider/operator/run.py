@@ -1,7 +1,8 @@
-"""The operator's parts, put together in the order that makes a start and an end safe.
+"""The operator's parts, started and stopped in a safe order.
 
-The cluster's objects are complete and the registry was read before anything is changed; what is under way has
-ended before the Lease is released, and renewals end last.
+The copies of the cluster's objects are complete and the registries are read before anything is changed.
+Changes
+that are under way end before the Lease is released, and renewals end after it.
 """
 
 from __future__ import annotations
@@ -65,15 +66,17 @@ _log = logging.getLogger("eurekube_provider.operator")
 _SYNC_NOTICE_SECONDS = 10.0
 
 SWITCH_SECONDS = 0.001
-"""After so long a thread that has much to do, as one that reads a list, lets another one go on. A change
-waits several times on its way to Eureka; Python's default is 5 ms each."""
+"""Seconds after which a busy thread, such as one that parses a list, lets another thread run.
+
+A change waits for other threads several times on its way to Eureka; Python's default is 5 ms each time.
+"""
 
 SILENT_EUREKA_SECONDS = 1.0
-"""How long a Eureka that has not answered yet is waited for once another one was read."""
+"""Seconds that the start waits for a Eureka without an answer once another Eureka was read."""
 
 
 def run(settings: Settings, stop: threading.Event, run_report: RunReport | None = None) -> None:
-    """Run the operator until ``stop`` is set. Deregister nothing on the way out.
+    """Run the operator until ``stop`` is set, and deregister nothing at the end.
 
     :param run_report: takes every plan, and says whether plans are carried out, and whether to end once
         everything was reconciled. With one there is no election, no web and no trigger.
@@ -103,7 +106,7 @@ def run(settings: Settings, stop: threading.Event, run_report: RunReport | None 
 
 
 class When(Enum):
-    """The moment at which a part begins."""
+    """The moment at which a part is started."""
 
     AT_ONCE = "before anything was read"
     ONCE_READ = "once the cluster's objects and the registries were read"
@@ -111,9 +114,9 @@ class When(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of the operator: a row of the table of parts.
+    """One part of the operator, a row of the table of parts.
 
-    :ivar stop: is called in the order of :data:`ENDS`, also where :attr:`start` was not.
+    :ivar stop: called in the order of :data:`ENDS`, even if :attr:`start` was not called.
     """
 
     name: str
@@ -138,13 +141,15 @@ ENDS = (
     "registries",
     "stack runs",
 )
-"""The order in which parts end: first what begins changes, then the Lease, renewals after it. A stack's run
-ends last: it takes its time, and nobody else waits for it."""
+"""The order in which parts are stopped: first the parts that begin changes, then the Lease, then renewals.
+
+A stack's run ends last: it takes long, and no other part waits for it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The operator's parts, connected.
+    """The operator's parts, connected with each other.
 
     :ivar table: all parts, in the order of the start.
     :ivar work: reconciles until the operator is asked to stop, or once.
@@ -158,7 +163,7 @@ class _Parts:
     blind: BlindRenewals | None
 
     def run(self, stop: threading.Event, give_up_at: float) -> None:
-        """Begin all, work, and end all."""
+        """Start all parts, work, and stop all parts."""
         try:
             self._begin(When.AT_ONCE)
             if wait_until_read(self.sources, self.registries, stop, give_up_at, self.blind):
@@ -195,9 +200,9 @@ def _assemble(
     blind: BlindRenewals | None,
     give_up_at: float,
 ) -> _Parts | None:
-    """Return the parts, connected and not begun; None when the operator is asked to stop meanwhile.
+    """Return the parts, connected but not started; None when the operator is asked to stop meanwhile.
 
-    A part that this operator does without is None, and has no row in the table.
+    A part that this operator does not need is None, and has no row in the table.
     """
     started_at = time.time()
     is_dry = run_report is not None and run_report.is_dry
@@ -371,7 +376,7 @@ def _assemble(
 def _registries(
     settings: Settings, cluster: Cluster, leadership: Leadership, run_report: RunReport | None
 ) -> dict[str, Registry]:
-    """Return the registry of each connection by its name; a run report, if any, records their plans."""
+    """Return the registry of each connection by its name; a run report, if given, records their plans."""
     is_dry = run_report is not None and run_report.is_dry
     registries: dict[str, Registry] = {}
     for name, connection in settings.connections.items():
@@ -393,7 +398,7 @@ def _registries(
 def _triggers(
     settings: Settings, cluster: Cluster, access: KubeAccess, events: EventRecorder, sources: Sources
 ) -> Triggers:
-    """Return the triggers of stacks, which follow the Services that the sources see."""
+    """Return the triggers of stacks, which follow the watched Services."""
     triggers = Triggers(
         settings,
         cluster.name,
@@ -415,7 +420,7 @@ def _mirrors(
     registries: Mapping[str, Registry],
     run_report: RunReport | None,
 ) -> Mirrors | None:
-    """Return the mirrors; None where the settings have none. Without mirrors their modules take no memory."""
+    """Return the mirrors; None where the settings have none, so that their objects take no memory."""
     if not settings.mirrors:
         return None
     from eurekube_provider.operator.mirror.mirrors import Mirrors
@@ -452,12 +457,12 @@ def _reconcile_once(
 
 
 def longest_write_seconds(run_report: RunReport | None, stop: threading.Event) -> float:
-    """For how long the end waits for statuses and Events that are still to be written."""
+    """Return how many seconds the end waits for statuses and Events that are still to be written."""
     return WRITES_SECONDS if run_report and run_report.is_once and not stop.is_set() else STOP_SECONDS
 
 
 class _Listener:
-    """Has syncers reconciled where a registry is not as it was, or ends the operator."""
+    """A registry's listener: it has syncers and mirrors reconciled after a change, or ends the operator."""
 
     def __init__(
         self,
@@ -474,7 +479,7 @@ class _Listener:
         self._stop = stop
 
     def condition_changed(self) -> None:
-        """Look at who registers there, or end where it must not be worked on."""
+        """Queue the syncers and mirrors of the registry; end the operator if its condition is Refused."""
         if isinstance(self._registry.condition(), Refused):
             self._stop.set()
         else:
@@ -484,7 +489,7 @@ class _Listener:
 
 
 def _remember(memory: LeaseMemory, access: KubeAccess, lease: tuple[str, str]) -> None:
-    """Read what the Lease remembers; who is elected learns it again from each Lease that it takes."""
+    """Read the notes at the Lease; an elected replica reads them again from each Lease that it takes."""
     try:
         memory.learn(access.get(LEASES.path(*lease)).get("metadata") or {})
     except KubernetesError as error:
@@ -493,9 +498,10 @@ def _remember(memory: LeaseMemory, access: KubeAccess, lease: tuple[str, str]) -
 
 
 def _is_the_only_one(duplicates: DuplicateOperatorCheck, stop: threading.Event) -> bool:
-    """Check once, as soon as the API answers; False when asked to stop meanwhile.
+    """Check once for another operator of this name, as soon as the API answers; return False when asked to
+    stop.
 
-    :raises ConfigurationError: somebody leads by another Lease, or that cannot be found out.
+    :raises ConfigurationError: another operator leads by another Lease, or the Leases may not be listed.
     """
     while True:
         try:
@@ -514,8 +520,8 @@ def _cluster(
     give_up_at: float,
     blind: BlindRenewals | None,
 ) -> Cluster | None:
-    """Return the cluster's identity; waits for an API server that is away, None when asked to stop
-    meanwhile.
+    """Return the cluster's identity, after waiting for an API server that is away; None when asked to
+    stop.
     """
     answered = threading.Event()
     if blind:
@@ -550,13 +556,16 @@ def wait_until_read(
     give_up_at: float,
     blind: BlindRenewals | None = None,
 ) -> bool:
-    """Wait until the cluster's objects are complete and each Eureka was asked; False when asked to stop.
+    """Wait until the cluster's objects are complete and each Eureka was asked; return False when asked to
+    stop.
 
-    One that hangs does not keep those that answer waiting. An operator to which a Eureka did not answer
-    changes nothing there, but can say so on each syncer, and lets deleted ones go in the end; the same holds
-    for a single namespace that it may not read. A single pass needs all answers.
+    A Eureka that hangs does not delay those that answer. The operator changes nothing at a Eureka that has
+    not
+    answered, but reports that on each syncer, and lets deleted syncers go in the end. The same holds for a
+    single
+    namespace that the operator may not read. A single pass (a finite ``give_up_at``) needs all answers.
 
-    :param blind: begun where the Kubernetes API went away meanwhile.
+    :param blind: started where the Kubernetes API went away meanwhile.
     :raises EurekubeError: something could not be read in time.
     """
     waited = 0.0

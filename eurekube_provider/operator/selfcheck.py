@@ -1,6 +1,6 @@
-"""The operator's requirements, checked when it starts: rights, the CRD, Eureka's servers.
+"""The operator's requirements, checked when it starts: rights, CRDs, Eureka servers.
 
-It only tells. What is missing may come later, and what works without it goes on.
+The check only reports. A missing requirement may be met later, and all that works without it goes on.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 LARGEST_CLOCK_DIFFERENCE_SECONDS = 30.0
 
 LATER_SECONDS = 3.0
-"""A cold start has registered thousands by then."""
+"""Seconds before the check begins: within that time a cold start has registered thousands of instances."""
 
 CONSEQUENCES = {
     "eurekasyncers": "without it no syncer can be served",
@@ -80,34 +80,34 @@ CONSEQUENCES = {
 
 
 class Verdict(StrEnum):
-    """The verdict of a check on one thing."""
+    """The verdict of one check."""
 
     OK = "ok"
     NOTE = "note"
-    """Worth knowing; nothing to be done."""
+    """Worth knowing, without anything to do."""
     WARNING = "warning"
-    """It hampers the operator."""
+    """A fault that hampers the operator."""
 
 
 INSTALL_CRDS = "`eurekube crds | kubectl apply -f -`"
-"""Ways to install the CRDs, for a sentence."""
+"""Command that installs the CRDs, for a sentence."""
 
 KINDS = {
     "eurekasyncers": ("EurekaSyncer", "nothing is registered", Verdict.WARNING),
     "stackrefreshes": ("StackRefresh", "no stack is triggered, and all else works", Verdict.NOTE),
     "eurekamirrors": ("EurekaMirror", "nothing is mirrored, and all else works", Verdict.WARNING),
 }
-"""Our kinds by the name of their CRD: what does not work without it, and how bad that is."""
+"""Eurekube's kinds by the name of their CRD: the kind, the effect of a missing CRD, and the verdict on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One thing that was looked at.
+    """The result of one check.
 
     :ivar check: ``kubernetes``, ``crd``, ``permission``, ``encryption``, ``eureka``, ``batches``, ``clock``,
         ``zookeeper``, ``marker``, ``name`` or ``namespace``.
     :ivar subject: the name of the object.
-    :ivar detail: how it is; for a warning also what does not work, and what to do.
+    :ivar detail: the present state; for a warning also its effect, and what to do.
     """
 
     check: str
@@ -117,9 +117,9 @@ class CheckResult:
 
 
 def check(settings: Settings, *, in_full: bool = True) -> list[CheckResult]:
-    """Look at everything. Changes nothing, and raises nothing.
+    """Run all checks; change nothing and raise nothing.
 
-    :param in_full: True if what Eureka holds is read as well, which a running operator reads anyway.
+    :param in_full: True to read Eureka's instances as well, which a running operator reads anyway.
     """
     findings: list[CheckResult] = []
     try:
@@ -157,7 +157,7 @@ def check(settings: Settings, *, in_full: bool = True) -> list[CheckResult]:
 
 
 def _names(settings: Settings, access: KubeAccess, eurekas: Sequence[Peers]) -> Iterator[CheckResult]:
-    """Look at names, by what can be read of each Eureka."""
+    """Check names, by the instances that can be read from each Eureka."""
     instances: list[Instance] = []
     for peers in eurekas:
         with suppress(RegistryError):  # which was said where it was tried
@@ -185,12 +185,12 @@ def check_kubernetes(
     serves_mirrors: bool = False,
     gated: Sequence[str | None] = (),
 ) -> list[CheckResult]:
-    """Return whether the API answers, serves the CRDs, and grants what the operator needs.
+    """Check that the API answers, serves the CRDs, and grants the operator's rights.
 
-    :param namespaces: those to look at; empty for all.
+    :param namespaces: the namespaces to check; empty for all.
     :param lease: namespace and name of the Lease, None where there is no election.
     :param stacks: those that are targets.
-    :param serves_mirrors: True if what mirrors need is looked at, too.
+    :param serves_mirrors: True to check the requirements of mirrors, too.
     :param gated: the namespaces whose pods may declare the readiness gate; None among them for all.
     """
     kinds = [crd for crd in KINDS if serves_mirrors or crd != "eurekamirrors"]
@@ -223,7 +223,7 @@ def check_kubernetes(
 
 
 def _crds(kinds: Sequence[str], known: set[str]) -> list[CheckResult]:
-    """Return the verdicts on our kinds in the cluster."""
+    """Return the verdicts on the CRDs of Eurekube's kinds."""
     findings = []
     for crd in kinds:
         kind, consequence, verdict = KINDS[crd]
@@ -237,7 +237,7 @@ def _crds(kinds: Sequence[str], known: set[str]) -> list[CheckResult]:
 
 
 def _permissions(access: KubeAccess, rule: Rule, namespace: str) -> Iterator[CheckResult]:
-    """Return the missing permissions of a rule.
+    """Yield a verdict on the permissions that a rule grants for each resource.
 
     :param namespace: empty for the whole cluster.
     """
@@ -285,9 +285,9 @@ def _allowed(access: KubeAccess, rule: Rule, resource: str, verb: str, namespace
 
 
 def check_encryption(name: str, connection: Connection) -> list[CheckResult]:
-    """Warn where everybody between here and a server of a connection can read its password or token.
+    """Warn if a connection sends its password or token by plain http.
 
-    What stays on this machine, such as the way to a proxy beside it that speaks https, is not meant.
+    A server on this machine, such as a proxy that speaks https, is no reason to warn.
     """
     what = "password" if connection.token is None else "token"
     parts = [urlsplit(url) for url in connection.service_urls]
@@ -311,10 +311,11 @@ def _is_this_machine(host: str) -> bool:
 def check_zookeeper(
     name: str, servers: ZooKeeperServers, addresses: Container[str] | None
 ) -> list[CheckResult]:
-    """Return whether an ensemble can be read, how its password travels, and what is left of operators that
-    ended.
+    """Check that a ZooKeeper ensemble can be read, that its password is encrypted, and that no ended operator
+    left
+    nodes behind.
 
-    :param addresses: those of pods, which nobody has left behind; None where that is not to be looked at.
+    :param addresses: addresses of pods, whose nodes count as in use; None to skip the search for such nodes.
     """
     subject = f"{name} {servers.url}"
     try:
@@ -339,7 +340,7 @@ def check_zookeeper(
 
 
 def check_eureka(name: str, peers: Peers) -> list[CheckResult]:
-    """Return whether each server of a connection can be reached and lets us in, and whether batches can be
+    """Check that each server of a connection answers and accepts the credentials, and that batches can be
     used.
     """
     findings = [finding for peer in peers.peers for finding in _server(name, peer)]
@@ -372,7 +373,7 @@ def _server(name: str, peer: Peer) -> Iterator[CheckResult]:
 
 
 def _without_status(peer: Peer, error: RegistryError) -> str:
-    """Return what it means that a server answers, and does not say what it is."""
+    """Return the effect of a server that answers, but does not show its status."""
     try:
         peer.list_instances()
     except RegistryDenied as denied:
@@ -396,7 +397,7 @@ def _batches(name: str, peers: Peers) -> CheckResult:
 
 
 class BackgroundSelfCheck:
-    """Looks at everything and logs it beside what else starts, once that has had its time."""
+    """The self-check on a thread of its own, logged after the other parts have had time to start."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -406,12 +407,12 @@ class BackgroundSelfCheck:
         self._thread.start()
 
     def at_once(self, timeout_seconds: float) -> None:
-        """Wait no more: the operator does not start, and this says what is missing."""
+        """Check without further delay: the operator does not start, and the log shall say what is missing."""
         self._now.set()
         self._thread.join(timeout=timeout_seconds)
 
     def close(self) -> None:
-        """The operator ends: what has not begun does not begin."""
+        """Cancel a check that has not begun, since the operator ends."""
         self._is_closed = True
         self._now.set()
 
@@ -422,14 +423,14 @@ class BackgroundSelfCheck:
 
 
 def log(findings: Sequence[CheckResult]) -> None:
-    """One line each: a warning for what hampers."""
+    """Log one line for each result; a warning for each that hampers the operator."""
     for finding in findings:
         level = logging.WARNING if finding.verdict is Verdict.WARNING else logging.INFO
         _log.log(level, "self-check", extra=asdict(finding))
 
 
 def text(findings: Sequence[CheckResult]) -> str:
-    """A list for a person."""
+    """Return the results as a list for a person."""
     lines = [f"{item.verdict:<8} {item.check:<11} {item.subject}: {item.detail}" for item in findings]
     warnings = sum(item.verdict is Verdict.WARNING for item in findings)
     total = "all is well" if not warnings else f"{warnings} to fix"

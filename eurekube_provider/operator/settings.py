@@ -1,7 +1,7 @@
 """The operator's configuration: flags, environment and file, under the same names.
 
 Secrets come from the environment or from files of their own only, since every process of the machine can read
-a flag, and many people a configuration file.
+a flag, and many people can read a configuration file.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _MISSING_URL = (
 
 
 def _is_allowed(allowed: frozenset[tuple[str, str]], source: str, target: str) -> bool:
-    """Return whether a pair allows it; ``*`` stands for any."""
+    """Return whether the allowed pairs include this source and target; ``*`` stands for any."""
     return not allowed.isdisjoint(((source, target), (source, "*"), ("*", target), ("*", "*")))
 
 
@@ -72,7 +72,7 @@ def _cluster_names(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that the operator can be determined; one line here is a flag, a variable and a key of the
+    """All settings of the operator; each option below is a flag, an environment variable and a key of the
     file.
 
     :param connections: the Eureka clusters by name; there is always one called ``default``.
@@ -241,12 +241,12 @@ class Settings:
 
     @property
     def lease_timing(self) -> Timing:
-        """When the Lease is renewed and lost."""
+        """Times by which the Lease is renewed and lost."""
         return Timing(self.lease_duration_seconds, self.renew_deadline_seconds, self.retry_period_seconds)
 
     @property
     def needed_drain_seconds(self) -> int:
-        """For how long callers may call a pod after its deletion began; 0 where nobody wants to know."""
+        """Seconds for which callers may call a pod after its deletion began; 0 to check no pod."""
         if self.drain_seconds is not None:
             return self.drain_seconds
         take_over_seconds = self.lease_duration_seconds + self.retry_period_seconds
@@ -254,9 +254,9 @@ class Settings:
 
     @property
     def known_after_seconds(self) -> int:
-        """How long callers need to learn of a pod that every server of Eureka shows.
+        """Seconds that callers need to learn of a pod that every server of Eureka shows.
 
-        Where ``drain-seconds`` says how old their caches may be, as long as that without a take-over.
+        If ``drain-seconds`` is set: those seconds less the times of a take-over and of replication.
         """
         if not self.drain_seconds:
             return Drain().known_after_seconds
@@ -266,55 +266,59 @@ class Settings:
 
     @property
     def gated(self) -> tuple[str | None, ...]:
-        """The namespaces whose pods are looked at for the readiness gate; None among them for all."""
+        """Namespaces whose pods are watched for the readiness gate; None among them for all."""
         if "*" in self.gate_namespaces:
             return self.watch_namespaces or (None,)
         return self.gate_namespaces
 
     def lease(self, own_namespace: str) -> tuple[str, str]:
-        """Namespace and name of the Lease that the replicas share.
+        """Return the namespace and name of the Lease that the replicas share.
 
-        :param own_namespace: the one that this process belongs to.
+        :param own_namespace: the namespace that this process belongs to.
         """
         return self.lease_namespace or own_namespace, self.lease_name or f"{self.operator_name}-leader"
 
     def may_select(self, syncer_namespace: str, service_namespace: str) -> bool:
-        """Return whether a syncer may publish Services of another namespace; always of its own."""
+        """Return whether syncers of a namespace may select Services of another one; their own is always
+        allowed.
+        """
         return syncer_namespace == service_namespace or _is_allowed(
             self.cross_namespace, syncer_namespace, service_namespace
         )
 
     def may_publish(self, syncer_namespace: str, name: str) -> bool:
-        """Return whether a syncer may publish under a name, in any case, that is not its Service's."""
+        """Return whether syncers of a namespace may publish under a name, in any case, that is not their
+        Service's.
+        """
         names = frozenset((namespace, allowed.lower()) for namespace, allowed in self.publish)
         return _is_allowed(names, syncer_namespace, name.lower())
 
     @property
     def reservations(self) -> Reservations:
-        """Return the names that only some namespaces may use."""
+        """Names that only some namespaces may use."""
         return Reservations(self.reserve)
 
     def watches(self, namespace: str) -> bool:
-        """Return whether objects of this namespace are seen at all."""
+        """Return whether the operator watches objects of this namespace."""
         return not self.watch_namespaces or namespace in self.watch_namespaces
 
 
 _OF_SETTINGS = options_of(Settings)
 
 OPTIONS = (*(replace(one, name=f"eureka-{one.name}") for one in CONNECTION_OPTIONS), *_OF_SETTINGS.values())
-"""Values of flags, environment or file."""
+"""Options of the default connection and of the settings."""
 
 CONFIG = Option(
     "config", "FILE", TEXT, None, "YAML file with the same names, further connections, and targets"
 )
 _SECRETS = ("eureka-password", "eureka-token")
-"""Settings that only variables give in clear: EUREKA_PASSWORD ..."""
+"""Settings that only environment variables may give in clear, such as EUREKA_PASSWORD."""
 
 
 def add_settings(parser: argparse.ArgumentParser, only: Container[str] | None = None) -> None:
     """Add the flags of all settings.
 
-    :param only: the names of those that are wanted; None for all.
+    :param only: the names of the wanted settings; None for all.
     """
     add_flags(parser, [one for one in (CONFIG, *OPTIONS) if only is None or one.name in only])
 
@@ -325,7 +329,7 @@ def settings_from(
     *,
     needs_eureka: bool = True,
 ) -> Settings:
-    """Put together what flags, environment and file say, in this order of precedence.
+    """Return the settings from flags, environment and file, in this order of precedence.
 
     :param flags: by name with underscores, as argparse has them.
     :param needs_eureka: False to have no default connection where nobody gave its URL.
@@ -399,9 +403,9 @@ def _lease_name(operator_name: str) -> str:
 def _read_file(
     file: SourcedText, document: dict[str, Any]
 ) -> tuple[dict[str, SourcedText], dict[str, dict[str, SourcedText]]]:
-    """Return the file's options, and its connections but the one called default.
+    """Return the file's options, and its connections except the default connection.
 
-    That one's keys are options: ``url`` below ``default`` is ``eureka-url``.
+    Keys of the default connection are options: ``url`` below ``default`` is ``eureka-url``.
     """
     place = f"{file.text}: connections"
     connections = named_entries(

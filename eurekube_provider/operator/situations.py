@@ -1,4 +1,4 @@
-"""Reads the situation of one syncer: the cluster, the registries, other syncers."""
+"""The reader of one syncer's situation: the cluster's objects, the registries, other syncers."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ from eurekube_provider.operator.sources import Sources
 
 
 class SituationReader:
-    """Reads, and changes nothing; any number of workers may share it, each with a syncer of its own.
+    """The reader of situations, which changes nothing; workers may share it, each with a syncer of its own.
 
-    :param previous_names: asked for the former names of the cluster.
-    :param reads_each: have a first plan say what there is, although lists may be old: each instance is read.
+    :param previous_names: returns the former names of the cluster.
+    :param reads_each: True to read each instance, so that a first plan tells the present state though lists
+        may be old.
     """
 
     def __init__(
@@ -68,18 +69,18 @@ class SituationReader:
         self._reads_each = reads_each
 
     def forget(self, key: SyncerKey) -> None:
-        """Forget a syncer that is gone."""
+        """Forget a syncer that was deleted."""
         self._pods.forget(key)
         self._registrations.forget(key)
 
     def forget_all(self) -> None:
-        """Forget what only holds for who leads."""
+        """Forget the leader's memory: another replica leads."""
         self._heirs.forget_all()
 
     def read(self, key: SyncerKey, registries: Registries) -> tuple[Object | None, Situation]:
-        """Return a custom resource, and what is known of it now.
+        """Return a syncer's custom resource and its situation.
 
-        :raises RegistryError: no server of its registry answers, or that has not been read yet.
+        :raises RegistryError: no server of its registry answers, or the registry has not been read yet.
         """
         item = self._sources.syncers.get(*key)
         owner = str(ClusterOwner(self._cluster.name, *key))
@@ -141,7 +142,9 @@ class SituationReader:
     def _refused(
         self, key: SyncerKey, item: Object, owner: str, registries: Registries, refusal: Problem
     ) -> Situation:
-        """Of its spec only the two fields that limit removals are believed."""
+        """Return the situation of a refused syncer: of its spec only the two fields that limit removals
+        count.
+        """
         spec = item.get("spec") or {}
         removes = (spec.get("policy") or Policy.SYNC) == Policy.SYNC
         policy = Policy.SYNC if removes else Policy.UPSERT_ONLY
@@ -185,9 +188,11 @@ class SituationReader:
         return self._with_heirs(self._with_ends(situation, asks=False))
 
     def _refresh_former(self, key: SyncerKey, home: Registry, wanted: Iterable[Instance]) -> None:
-        """Read what the syncer may have under former names of its cluster though no list shows it yet.
+        """Read instances that the syncer may have under former names of its cluster, though no list shows
+        them yet.
 
-        An operator that calls the cluster otherwise may have registered it a moment ago, and has ended.
+        An operator that used another name of the cluster may have registered them a moment ago, and has
+        ended.
 
         :raises RegistryError: no server answers.
         """
@@ -203,10 +208,11 @@ class SituationReader:
     def _with_former(
         self, situation: Situation, registries: Registries, wanted: Iterable[Instance] = ()
     ) -> Situation:
-        """Add what the syncer has under other names of its cluster.
+        """Add the syncer's instances under other names of its cluster.
 
-        What is not wanted, or stands by its present name as well, is read: a list may show what was removed
-        since, and to take that over would register it again.
+        An instance that is not wanted, or is also registered under the present name, is read singly: a list
+        may still show
+        an instance that was removed, and a take-over would register it again.
         """
         found = registries.called_otherwise(self._cluster, situation.key)
         if not found:
@@ -227,21 +233,21 @@ class SituationReader:
         return replace(situation, former=former, unclaimed=unclaimed)
 
     def _under_held_ids(self, situation: Situation, desired: Desired) -> Desired:
-        """Return what is desired under the ids by which the syncer has it."""
+        """Return the desired instances under the ids by which the syncer has registered them."""
         ours = (situation.held, situation.former)
         held = [one for by_name in ours for there in by_name.values() for one in there]
         return under_held_ids(as_what_stands(desired, held), held, self._cluster.name)
 
     def _with_taken(self, situation: Situation) -> Situation:
-        """Add which of the syncer's addresses other pods have by now."""
+        """Add the syncer's addresses that other pods have now."""
         held = situation.registered
         taken = self._pods.taken_addresses(situation.key, held) if held else {}
         return replace(situation, taken=taken) if taken else situation
 
     def _with_ends(self, situation: Situation, *, asks: bool) -> Situation:
-        """Add which of the syncer's endpoints have ended.
+        """Add the syncer's endpoints that have ended.
 
-        :param asks: True if the cluster is asked for pods that were not seen terminating.
+        :param asks: True to ask the cluster for pods that were not seen terminating.
         """
         may_leave = situation.may_leave
         if not (may_leave or asks):
@@ -254,7 +260,7 @@ class SituationReader:
         return replace(situation, terminating=frozenset(seen), ended=ended)
 
     def _with_heirs(self, situation: Situation) -> Situation:
-        """Add what other syncers want of what this one gives up."""
+        """Add the other syncers that want the instances which this syncer gives up."""
         given_up = situation.given_up
         if not any(given_up.values()):
             return situation
@@ -262,7 +268,7 @@ class SituationReader:
         return replace(situation, heirs=heirs or {}, is_awaited=heirs is None)
 
     def _with_strangers(self, situation: Situation, item: Object, registries: Registries) -> Situation:
-        """Add what the syncer's own pods registered themselves, and who else has its names."""
+        """Add the instances that the syncer's own pods registered, and other users of its names."""
         syncer, key = situation.syncer, situation.key
         if syncer is None:
             return situation
@@ -294,10 +300,10 @@ class SituationReader:
         unowned: Sequence[Instance],
         before: Sequence[SelfRegistration],
     ) -> Situation:
-        """Add what the syncer's own pods registered themselves, and which of them are gone.
+        """Add the instances that the syncer's own pods registered, and those whose pods are gone.
 
         :param unowned: instances under the syncer's application that no Eurekube registered.
-        :param before: its status before.
+        :param before: the registrations in the syncer's present status.
         """
         syncer, key, wanted = situation.syncer, situation.key, situation.desired.instances
         if syncer is None:
@@ -316,7 +322,9 @@ class SituationReader:
         return replace(situation, twins=twins, removable=removable, self_registered=seen, notes=notes)
 
     def _with_history(self, situation: Situation, item: Object, registries: Registries) -> Situation:
-        """Add what registries forgot, whatever stands beside, and what the brake knows."""
+        """Add instances that registries lost, other instances of the same applications, and the brake's
+        history.
+        """
         key, owner, state, syncer = situation.key, situation.owner, situation.state, situation.syncer
         forgotten = {}
         if state is not State.SERVED:

@@ -1,4 +1,4 @@
-"""The Kubernetes objects that the operator watches, and which syncers each change concerns.
+"""The Kubernetes objects that the operator watches, and the syncers that each change concerns.
 
 Only the fields that the mapping reads are kept, so that ten thousand endpoints stay small.
 """
@@ -58,16 +58,17 @@ from eurekube_provider.operator.watches import (
 )
 
 _GATES: SyncerKey = ("", "readiness gates")
-"""The user of the nodes for the pods that wait for callers."""
+"""The name under which the readiness gates use the watched nodes, as a syncer does."""
 
 
 class Sources:
-    """Local copies of the syncers, Services and EndpointSlices; of nodes and pods where a syncer needs them.
+    """Local copies of the syncers, Services and EndpointSlices, and of nodes and pods where a syncer needs
+    them.
 
     :param concerned: called with the key of a syncer that must be reconciled again.
-    :param is_overwritten: True if a syncer's status is not what its writer wrote last.
+    :param is_overwritten: returns True if a syncer's status is not what its writer wrote last.
     :param gate_namespaces: where pods may declare the readiness gate; None among them for everywhere.
-    :ivar connections: by their names: what a syncer can ask for depends on the kind of registry.
+    :ivar connections: by name; the kind of registry limits what a syncer's spec may ask for.
     """
 
     def __init__(
@@ -117,49 +118,50 @@ class Sources:
         self._all = {**self._groups, "nodes": self._nodes, "pods": self._pods}
 
     def follow_services(self, changed: Callable[[Object], None]) -> None:
-        """Have ``changed`` called with a Service that changed, or whose endpoints may have."""
+        """Call ``changed`` with each Service that changes, or whose endpoints may have changed."""
         self._followers = (*self._followers, changed)
 
     def start(self) -> None:
-        """Begin to list and watch."""
+        """Start to list and watch the cluster's objects."""
         for group in self._groups.values():
             group.start()
         if self.gated_pods.reflectors:
             self._nodes.needed(_GATES, {None})
 
     def stop(self) -> None:
-        """Tell nobody of further changes."""
+        """Stop reporting changes."""
         for group in self._all.values():
             group.stop()
 
     def retry_now(self) -> None:
-        """Wait for no back-off: the API server answers again."""
+        """End every back-off: the API server answers again."""
         for group in self._all.values():
             group.retry_now()
 
     @property
     def is_current(self) -> bool:
-        """Return whether all copies are as new as the last :meth:`retry_now`, but for what we may not read.
+        """True if all copies are as new as the last :meth:`retry_now`, except objects that may not be read.
 
-        Not only what is followed by a watch at this moment: a proxy may end each watch at once.
+        A copy counts even if no watch follows it at this moment: a proxy may end each watch at once.
         """
         return all(group.may_be_led_by for group in self._all.values())
 
     @property
     def is_synced(self) -> bool:
-        """Return whether all first lists are complete, those of nodes and pods left aside."""
+        """True if the first lists of all kinds but nodes and pods are complete."""
         return all(group.is_synced for group in self._groups.values())
 
     @property
     def is_settled(self) -> bool:
-        """Return whether all first lists are complete, but for single namespaces that we may not read.
+        """True if all first lists are complete, except those of single namespaces that may not be read.
 
-        One of those must not stop the others. Most likely it was deleted, and our rights in it with it.
+        Such a namespace must not stop the others: most likely it was deleted, with the operator's rights in
+        it.
         """
         return all(group.is_settled for group in self._groups.values())
 
     def unread_namespaces(self) -> dict[str, str]:
-        """The namespaces whose objects have not all been read, each with the reason."""
+        """Return the namespaces whose objects have not all been read, each with the reason."""
         found: dict[str, str] = {}
         for group in self._groups.values():
             for one in group.reflectors:
@@ -168,17 +170,17 @@ class Sources:
         return found
 
     def knows_syncers_of(self, namespace: str) -> bool:
-        """Return whether a syncer of this namespace that is not known is none."""
+        """Return whether all syncers of this namespace are known, so that an unknown one does not exist."""
         return self.syncers.without_list(namespace) is None
 
     @property
     def failures(self) -> dict[str, KubernetesError]:
-        """Return the kinds that cannot be read at the moment, with the reasons."""
+        """Kinds of objects that cannot be read at the moment, with the errors."""
         return {name: failure for name, group in self._all.items() if (failure := group.failure)}
 
     @property
     def watch_restarts(self) -> dict[tuple[str, str], int]:
-        """How often watches began again, by kind and reason; see :attr:`Reflector.restarts`."""
+        """Number of watch restarts, by kind and reason; see :attr:`Reflector.restarts`."""
         return {
             (name, reason): count
             for name, group in self._groups.items()
@@ -186,33 +188,35 @@ class Sources:
         }
 
     def liveness(self) -> list[Liveness]:
-        """The reflectors' threads."""
+        """Return the liveness of the reflectors' threads."""
         return [loop for group in self._all.values() for loop in group.liveness()]
 
     def syncer_keys(self) -> list[SyncerKey]:
-        """All syncers."""
+        """Return the keys of all syncers."""
         return [key_of(syncer) for syncer in self.syncers.objects()]
 
     def syncers_of(self, application: str) -> frozenset[SyncerKey]:
-        """The syncers that register under an application's name, in upper case."""
+        """Return the syncers that register under an application's name, given in upper case."""
         with self._counting:
             return frozenset(self._applications.by_index((application,)))
 
     def claimants(self, name: str) -> list[Object]:
-        """The syncers that have had instances under a name, in lower case, and keep it while they exist."""
+        """Return the syncers that have had instances under a lower-case name, and keep the name while they
+        exist.
+        """
         with self._counting:
             keys = list(self._claims.by_index((name,)))
         return [item for key in keys if (item := self.syncers.get(*key)) is not None]
 
     def names_of(self, selector: Selector) -> frozenset[str]:
-        """The names, in lower case, of the Services that a selector means, and their labels ``app``."""
+        """Return the names and the ``app`` labels, in lower case, of the Services that a selector matches."""
         services, _ = self._index.selected(selector)
         return frozenset(
             name.lower() for service in services for name in (service["metadata"]["name"], app_of(service))
         )
 
     def desired(self, syncer: Syncer) -> Desired:
-        """Return the instances that ``syncer`` wants in Eureka, by the present knowledge of the cluster."""
+        """Return the instances that ``syncer`` wants in Eureka, by the present copy of the cluster."""
         namespace = syncer.selector.namespace
         unread = self._unread(namespace)
         if unread is not None:
@@ -248,14 +252,14 @@ class Sources:
         return replace(desired, problems=with_failure)
 
     def _mapped_for(self, key: SyncerKey, slices: list[Object]) -> MappingCache | None:
-        """Return the mapping of an existing syncer."""
+        """Return the mapping cache of an existing syncer; None for a syncer that does not exist."""
         if self.syncers.get(*key) is None:
             self._mapped.forget(key)
             return None
         return self._mapped.of(key, sum(len(one["endpoints"]) for one in slices))
 
     def parsed(self, syncer: Mapping[str, Any]) -> Syncer:
-        """Return a syncer's parsed spec, read once while it stays as it is.
+        """Return a syncer's spec, parsed once while it stays unchanged.
 
         :raises ConfigurationError: see :meth:`Syncer.from_object`, and :func:`.registry.fitted`.
         """
@@ -271,24 +275,24 @@ class Sources:
         return read
 
     def asked(self, syncer: Mapping[str, Any] | None) -> Syncer | None:
-        """Return a syncer's parsed spec; None for none, and for one that cannot be served."""
+        """Return a syncer's parsed spec; None for no syncer, and for one that cannot be served."""
         if syncer is not None:
             with suppress(ConfigurationError):
                 return self.parsed(syncer)
         return None
 
     def slices_of(self, key: SyncerKey) -> list[Object]:
-        """The EndpointSlices behind a syncer; of one that cannot be read, by what it selected last."""
+        """Return the EndpointSlices behind a syncer; if its spec is invalid, by its last valid selector."""
         selector = self._selectors.of(key)
         return self._with_gates(self._index.selected(selector)[1]) if selector is not None else []
 
     def _with_gates(self, slices: list[Object]) -> list[Object]:
-        """These slices, in which pods are ready that only their gate, of ours, keeps from being so."""
+        """Return slices in which pods that only wait for Eurekube's readiness gate are ready."""
         ready = self.gated_pods.counted_ready()
         return as_ready(slices, ready) if ready else slices
 
     def services_of_pod(self, pod: Object) -> list[Object]:
-        """The Services that select a gated pod, or have it in an EndpointSlice."""
+        """Return the Services that select a gated pod, or list it in an EndpointSlice."""
         (namespace, name), labels = key_of(pod), pod["metadata"].get("labels") or {}
         return [
             service
@@ -298,26 +302,28 @@ class Sources:
         ]
 
     def _pods_of(self, service: Object) -> set[str]:
-        """The names of the pods in the EndpointSlices of a Service without a selector."""
+        """Return the names of the pods in the EndpointSlices of a Service without a selector."""
         if service["spec"].get("selector"):
             return set()
         slices = self._index.slices_of(*key_of(service))
         return {pod_of(endpoint) for one in slices for endpoint in one["endpoints"]}
 
     def selecting(self, service: Object) -> set[SyncerKey]:
-        """The syncers that select a Service."""
+        """Return the syncers that select a Service."""
         return self._selectors.selecting(service)
 
     def seen_terminating(self, instance_id: str) -> bool:
-        """Return whether an instance's endpoint was seen terminating lately, and is not back since."""
+        """Return whether an instance's endpoint was lately seen terminating, and has not come back since."""
         return self.pod_seen_terminating(*endpoint_of(instance_id))
 
     def pod_seen_terminating(self, pod: str, namespace: str) -> bool:
-        """The answer for an endpoint of this pod, or address."""
+        """Return whether the endpoint of this pod (or address) was lately seen terminating, and has not
+        come back since.
+        """
         return (namespace, pod) in self._terminating
 
     def selected(self, selector: Selector) -> tuple[list[Object], list[Object]]:
-        """The Services that a selector means, and their EndpointSlices.
+        """Return the Services that a selector matches, and their EndpointSlices.
 
         :raises KubernetesError: not all of them have been read.
         """
@@ -330,7 +336,7 @@ class Sources:
         return self._index.selected(selector)
 
     def slices_of_service(self, namespace: str, service: str) -> list[Object]:
-        """The EndpointSlices of a Service, without those of mirrors, as far as they were read."""
+        """Return the EndpointSlices of a Service, without those of mirrors, as far as they were read."""
         return self._index.slices_of(namespace, service)
 
     def _unread(self, namespace: str) -> Reflector | None:
@@ -345,7 +351,9 @@ class Sources:
         ]
 
     def wanted_at(self) -> Counter[str]:
-        """About how many instances the syncers want at each connection: Services, or their endpoints."""
+        """Return about how many instances the syncers want at each connection: one for each Service or
+        endpoint.
+        """
         found: Counter[str] = Counter()
         for item in self.syncers.objects():
             syncer = None if item["metadata"].get("deletionTimestamp") else self.asked(item)
@@ -406,7 +414,9 @@ class Sources:
             self._gate_changed(pod)
 
     def _is_node_ready(self, name: str) -> bool:
-        """Return whether a node is ready, or the nodes have not been read: in doubt nothing is taken out."""
+        """Return whether a node is ready; True while the nodes are not read, so that no instance leaves in
+        doubt.
+        """
         nodes = self._nodes.reflector(None)
         if nodes is None:
             return True
@@ -431,7 +441,7 @@ class Sources:
 
 
 def intent(item: Object) -> tuple[object, ...]:
-    """Return a custom resource's part that a person decides."""
+    """Return the part of a custom resource that a person decides: all but its status."""
     metadata = item["metadata"]
     return (
         item.get("spec"),

@@ -1,4 +1,4 @@
-"""A syncer's status: conditions and counts, written beside the work and never in its way.
+"""A syncer's status: conditions and counts, written on a thread of its own that delays no reconcile.
 
 Writes of one syncer are at least half a second apart; only the newest counts. Where counts alone change again
 and again, as in a rollout, the pauses grow. Writes wait a little while there is more urgent work.
@@ -42,7 +42,7 @@ _RESOLVED = Problem("Resolved", "no longer so")
 
 
 def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[str, Any]:
-    """The status that says ``report``, as far as possible in the words that stand there already.
+    """Return the status for ``report``; unchanged conditions keep their times.
 
     :param syncer: the object with its current status, whose transition times are kept.
     """
@@ -88,10 +88,10 @@ def problem_conditions(
     stamp: str,
     unknown: Collection[str] = (),
 ) -> Iterator[Mapping[str, Any]]:
-    """The conditions of ``kinds`` that are not always there: what holds, and what has held before.
+    """Yield the conditions of the optional ``kinds``: those that hold, and those that have held before.
 
     :param problems: by kind.
-    :param unknown: the kinds that nobody looked at, which stay as they are.
+    :param unknown: the kinds that nobody checked: their present conditions are kept.
     """
     before = conditions_of(item)
     for kind in kinds:
@@ -108,9 +108,9 @@ def problem_conditions(
 def condition(
     item: Mapping[str, Any], kind: str, said: Problem, stamp: str, *, holds: bool | None
 ) -> dict[str, Any]:
-    """A condition of ``item``, whose transition time is kept where the status stays as it is.
+    """Return a condition of ``item``, whose transition time is kept while the status stays the same.
 
-    That of Reconciling and Stalled tells since when it is so for the same reason.
+    The time of Reconciling and Stalled tells since when the reason has been the same.
 
     :param said: it may repeat what others wrote; `kubectl describe` prints it as it stands.
     :param holds: None where that is not known.
@@ -144,7 +144,7 @@ class _PendingStatus:
 
 @dataclass(frozen=True, slots=True)
 class _WrittenStatus:
-    """The status that stands in the cluster as far as the writer knows: what it wrote, or found so already.
+    """The status in the cluster as far as the writer knows: the one that it wrote or found.
 
     :ivar version: the syncer's resourceVersion with it.
     """
@@ -154,13 +154,15 @@ class _WrittenStatus:
 
 
 def _version(item: Mapping[str, Any]) -> int:
-    """A larger one is newer (Kubernetes, KEP-5504); 0 where a server does not count."""
+    """Return an object's resourceVersion as a number: a larger one is newer (KEP-5504); 0 where it is no
+    number.
+    """
     version = (item.get("metadata") or {}).get("resourceVersion")
     return int(version) if isinstance(version, str) and version.isdecimal() else 0
 
 
 def _urgent_part(wanted: _PendingStatus) -> object:
-    """All that a status says but for counts and wording."""
+    """Return all that a status says except counts and wording."""
     report = wanted.report
     return (
         wanted.syncer["metadata"].get("generation"),
@@ -173,9 +175,9 @@ def _urgent_part(wanted: _PendingStatus) -> object:
 
 
 class StatusWriter:
-    """Writes statuses on a thread of its own.
+    """The writer of syncers' statuses, on a thread of its own.
 
-    :param wait_quiet: waits until there is nothing more urgent to do, for so many seconds at most.
+    :param wait_quiet: waits until there is nothing more urgent to do, for at most the given seconds.
     """
 
     def __init__(self, access: KubeAccess, wait_quiet: Callable[[float], None] = lambda _: None) -> None:
@@ -195,11 +197,11 @@ class StatusWriter:
         self._thread = threading.Thread(target=self._run, name="status-writer", daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the writing thread."""
         self._thread.start()
 
     def stop(self, longest_seconds: float = STOP_SECONDS) -> None:
-        """Write what is still to be written, then end; what is not written after this time is given up."""
+        """Write the remaining statuses, then end; give up after ``longest_seconds``."""
         with self._condition:
             self._stopped = True
             self._condition.notify()
@@ -207,11 +209,11 @@ class StatusWriter:
             self._thread.join(longest_seconds)
 
     def liveness(self) -> list[Liveness]:
-        """Tell of the thread that writes."""
+        """Return the liveness of the writing thread."""
         return liveness_of([self._thread])
 
     def report(self, syncer: Mapping[str, Any], report: Report) -> None:
-        """Have ``report`` written to the syncer; an older one that was not written yet is forgotten."""
+        """Queue ``report`` for the syncer's status; it replaces an older one that was not written yet."""
         key = key_of(syncer)
         with self._condition:
             before = self._wanted.get(key)
@@ -221,9 +223,10 @@ class StatusWriter:
                 self._condition.notify()
 
     def is_overwritten(self, syncer: Mapping[str, Any]) -> bool:
-        """Return whether somebody else's status stands there, and its syncer must be reported again.
+        """Return whether another writer's status has replaced this writer's, so that the syncer must be
+        reported again.
 
-        A leader that was killed may have asked for it: the API server carries it out whenever it comes to it.
+        A leader that was killed may have sent a status that the API server carries out later.
         """
         key, status = key_of(syncer), syncer.get("status") or {}
         with self._condition:
@@ -233,7 +236,7 @@ class StatusWriter:
             return key != self._writing or not _same(status, self._sent)
 
     def forget(self, key: SyncerKey) -> None:
-        """The syncer is gone."""
+        """Forget a syncer that was deleted."""
         with self._condition:
             self._is_forgotten |= key == self._writing
             self._unsure.discard(key)
@@ -242,7 +245,7 @@ class StatusWriter:
                 table.pop(key, None)
 
     def forget_all(self) -> None:
-        """Forget what is to be written: another replica writes from now on, or has written."""
+        """Forget all statuses, written or not: another replica writes from now on."""
         with self._condition:
             self._is_forgotten = True
             self._limiter.clear()
@@ -274,7 +277,9 @@ class StatusWriter:
                 self._limiter.pause(time.monotonic() - started)
 
     def _next(self) -> SyncerKey | None:
-        """Wait for a syncer whose turn it is; None once there is nothing left to write. The lock is held."""
+        """Wait for the next syncer whose status is due; return None once none is left. The caller holds
+        the lock.
+        """
         while not self._stopped:
             now = time.monotonic()
             while (key := self._limiter.take_turn(now)) is not None:
@@ -287,7 +292,9 @@ class StatusWriter:
         return next(iter(self._wanted), None)
 
     def _due_at(self, key: SyncerKey) -> float:
-        """When what is wanted may be written: counts alone wait longer; the lock is held."""
+        """Return when the pending status may be written: mere counts wait longer. The caller holds the
+        lock.
+        """
         return self._limiter.allowed_at(
             key, is_urgent=_urgent_part(self._wanted[key]) != self._urgent_parts.get(key)
         )
@@ -327,7 +334,9 @@ class StatusWriter:
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether both say the same; the time of the last reconcile alone is not worth a write."""
+    """Return whether two statuses are equal, but for the time of the last reconcile: that is not worth a
+    write.
+    """
     return {**one, "lastSyncTime": None} == {**other, "lastSyncTime": None}
 
 
@@ -335,7 +344,7 @@ _WITHOUT_EVENT = UNREAD | {ConditionType.PAUSED, ConditionType.WAITING_FOR_CALLE
 
 
 class StatusPublisher:
-    """Reports to people reconciles; workers may share it, each with a syncer of its own."""
+    """The reporter of reconciles to people; workers may share it, each with a syncer of its own."""
 
     def __init__(self, events: EventRecorder, statuses: StatusWriter) -> None:
         self._events = events
@@ -345,7 +354,7 @@ class StatusPublisher:
     def publish_reconcile(
         self, syncer: Mapping[str, Any], found: Report, outcome: Outcome, seconds: float
     ) -> None:
-        """Tell of one reconcile, and of what was done in it, also in the log.
+        """Report one reconcile and its changes in the status, Events and the log.
 
         :param seconds: how long it took.
         """
@@ -370,7 +379,7 @@ class StatusPublisher:
         self.publish(syncer, found)
 
     def publish(self, syncer: Mapping[str, Any], found: Report) -> None:
-        """Have status and Events written."""
+        """Queue a syncer's status and Events for writing."""
         key = key_of(syncer)
         for reason, problem in found.problems.items():
             if reason not in _WITHOUT_EVENT:
@@ -385,7 +394,7 @@ class StatusPublisher:
         self._statuses.report(syncer, found)
 
     def publish_end(self, syncer: Mapping[str, Any], ended: Ended) -> None:
-        """Publish the end of a deleted syncer."""
+        """Queue the Events on the end of a deleted syncer."""
         if ended.deregistered:
             taken_out = ended.deregistered
             self._events.aggregate(syncer, SyncerEvent.DEREGISTERED, taken_out, "taken out of Eureka")
@@ -393,11 +402,11 @@ class StatusPublisher:
             self._events.record(syncer, EventType.WARNING, SyncerEvent.LEFT_BEHIND, ended.left_behind)
 
     def forget(self, key: SyncerKey) -> None:
-        """The syncer is gone."""
+        """Forget a syncer that was deleted."""
         self._statuses.forget(key)
         self._cut_off.discard(key)
 
     def forget_all(self) -> None:
-        """Forget what was reported: another replica tells from now on."""
+        """Forget all reports: another replica reports from now on."""
         self._statuses.forget_all()
         self._cut_off.clear()

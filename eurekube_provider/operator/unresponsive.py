@@ -1,7 +1,8 @@
-"""A Eureka that takes requests and does not answer: said at once, not only when the time-outs are over.
+"""The watch for Eurekas that accept requests but do not answer: reported at once, not after the time-outs.
 
-A request to a server that hangs ends after seconds, and a syncer's plan is many requests. Until they end the
-status would say what held before.
+A request to a server that hangs ends after seconds, and a syncer's plan is many requests. Until they end, a
+status
+without this watch would say what held before.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from eurekube_provider.operator.index import SyncerKey
 _log = logging.getLogger(__name__)
 
 TELL_AFTER_SECONDS = 1.0
-"""So long a syncer may wait for a Eureka that does not answer before it says so."""
+"""Seconds that a syncer may wait for a Eureka without an answer before its status says so."""
 
 TICK_SECONDS = 0.25
 LONGEST_ROUND_SECONDS = 60.0
@@ -38,10 +39,10 @@ class _PendingReconcile:
 
 
 class UnresponsiveWatch:
-    """Watches the Eurekas of one operator on a thread of its own; any number of workers may share it.
+    """The watch over one operator's Eurekas, on a thread of its own; any number of workers may share it.
 
-    :param hangs: called with the name of a Eureka that is silent, again and again, and why it is said to be.
-    :param changed: called with the name of a Eureka when all its syncers are to say so, and when it answers.
+    :param hangs: called again and again with the name of a silent Eureka and the error.
+    :param changed: called with the name of a Eureka that falls silent for long, or answers again.
     """
 
     def __init__(
@@ -61,21 +62,21 @@ class UnresponsiveWatch:
         self._thread = threading.Thread(target=self._run, name="silence", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start the watching thread."""
         self._went_round_at = time.monotonic()
         self._thread.start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._stopped.set()
 
     def liveness(self) -> list[Liveness]:
-        """Tell of the thread that watches."""
+        """Return the liveness of the watching thread."""
         return liveness_of([self._thread], time.monotonic() - self._went_round_at, LONGEST_ROUND_SECONDS)
 
     @contextmanager
     def watched(self, key: SyncerKey, names: Collection[str], tell: Tell) -> Iterator[None]:
-        """Watch a syncer while it is read, or changed, at the Eurekas of these names.
+        """Watch a syncer while it is read or changed at the Eurekas of these names.
 
         :param tell: called once if one of them does not answer meanwhile; never after the end.
         """
@@ -88,7 +89,7 @@ class UnresponsiveWatch:
                 self._pending.pop(key, None)
 
     def check(self) -> None:
-        """Tell of what does not answer now, and of what answers again."""
+        """Report the Eurekas that do not answer now, and those that answer again."""
         now = time.monotonic()
         for name, registry in self._registries.items():
             condition = registry.condition()
@@ -103,7 +104,7 @@ class UnresponsiveWatch:
                 self._tell_waiting(name, error, now)
 
     def _tell_waiting(self, name: str, error: RegistryError, now: float) -> None:
-        """Tell the syncers that have waited for this Eureka for long enough."""
+        """Report to the syncers that have waited for this Eureka long enough."""
         with self._lock:
             for key, one in list(self._pending.items()):
                 if name in one.names and now - one.since >= TELL_AFTER_SECONDS:

@@ -1,7 +1,9 @@
-"""The syncers of this cluster that nobody serves, as the operators of its other namespaces see it.
+"""The search for syncers of this cluster that no operator serves, in namespaces that this operator does not
+watch.
 
-Who watches some namespaces sees none of the others' pods, and can keep nothing there. But it can see in
-Eureka what of its own cluster nobody renews, and that a syncer's status says otherwise.
+An operator of some namespaces sees no pods of the others, and can keep nothing there. But it can see in
+Eureka
+which instances of its own cluster nobody renews, although a syncer's status says otherwise.
 """
 
 from __future__ import annotations
@@ -41,11 +43,13 @@ LONGEST_LOOK_SECONDS = 120.0
 
 
 class UnservedSyncers:
-    """Looks for them on a thread of its own while this replica leads, and says so on each.
+    """The search for unserved syncers, on a thread of its own while this replica leads; each finding is put
+    into the
+    syncer's status.
 
     :param namespaces: those that this operator watches.
-    :param dropped: asked for those that it watched before.
-    :param may_write: True if this replica leads.
+    :param dropped: returns the namespaces that it watched before.
+    :param may_write: returns True if this replica leads.
     """
 
     def __init__(
@@ -76,29 +80,30 @@ class UnservedSyncers:
         self._thread = threading.Thread(target=self._run, name="unserved", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the searching thread."""
         self._looked_at = time.monotonic()
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the search."""
         self._stopped.set()
 
     def liveness(self) -> list[Liveness]:
-        """Tell of the thread that looks."""
+        """Return the liveness of the searching thread."""
         age = time.monotonic() - self._looked_at
         return liveness_of([self._thread], age, PERIOD_SECONDS + LONGEST_LOOK_SECONDS)
 
     @property
     def count(self) -> int:
-        """How many syncers nobody serves."""
+        """Number of syncers that nobody serves."""
         return len(self._since)
 
     def look(self, now: float) -> dict[SyncerKey, Problem]:
-        """Look once, and say on each syncer that nobody has served for longer than a lease.
+        """Search once, and write a status to each syncer that nobody has served for longer than a Eureka
+        lease.
 
         :param now: Unix time.
-        :returns: those that nobody seems to serve, with the reason.
+        :returns: the syncers that nobody seems to serve, with the reason.
         :raises EurekubeError: the syncers or a Eureka cannot be read.
         """
         every = self._listed()
@@ -155,11 +160,13 @@ class UnservedSyncers:
         return [item for page in self._access.pages(SYNCERS.path()) for item in page.get("items") or ()]
 
     def _is_read(self) -> bool:
-        """Return whether each Eureka answers: else nobody could renew there."""
+        """Return whether each Eureka answers: otherwise nobody could renew there, and no syncer is to
+        blame.
+        """
         return all(isinstance(one.condition(), Healthy) for one in self._registries.values())
 
     def _instances(self, key: SyncerKey) -> list[Instance]:
-        """Return some of what a syncer has, as it was read a moment ago."""
+        """Return some of a syncer's instances, freshly read."""
         owner = str(ClusterOwner(self._cluster.name, *key))
         found: list[Instance] = []
         for registry in self._registries.values():
@@ -170,7 +177,7 @@ class UnservedSyncers:
         return found
 
     def _tell_dropped(self, items: Collection[Object]) -> None:
-        """Say at once of a namespace that this operator watched before, and that has syncers."""
+        """Log once each namespace with syncers that this operator watched before and does not any more."""
         for namespace in sorted(set(self._dropped()) - self._reported_dropped):
             names = [one["metadata"]["name"] for one in items if one["metadata"]["namespace"] == namespace]
             self._reported_dropped.add(namespace)
@@ -186,7 +193,8 @@ class UnservedSyncers:
                 )
 
     def _tell_misspelt(self, known: Collection[str]) -> None:
-        """Say once of a watched namespace that has no syncer, while one with nearly its name has some.
+        """Log once each watched namespace without syncers, if an unwatched namespace of a similar name has
+        some.
 
         :param known: the namespaces that have syncers.
         """
@@ -202,7 +210,7 @@ class UnservedSyncers:
             )
 
     def _say(self, item: Object, why: Problem, now: float) -> None:
-        """Have status and Event say that nobody serves a syncer."""
+        """Write a status and an Event which say that nobody serves a syncer."""
         self._said.add(key_of(item))
         status = status_not_served(item, why, utc_time(now))
         if status is None:

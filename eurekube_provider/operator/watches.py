@@ -1,7 +1,8 @@
-"""Fields that are watched and kept of each kind: the fields that the mapping reads, nodes and pods only while
-needed.
+"""Fields of each kind of object that the operator keeps: those that the mapping reads.
 
-Ten thousand endpoints stay small that way. What they were mapped to is kept where that is worth its memory.
+Nodes and pods are watched only while needed. Ten thousand endpoints stay small that way. The result of
+mapping
+them is kept where that is worth its memory.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _SERVICE_FIELDS = (
 
 
 def trim_own(item: Object, _before: Object | None = None) -> Object:
-    """Return the kept part of a custom resource of ours: all but the field managers."""
+    """Return the kept part of an Eurekube custom resource: all but the field managers."""
     metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
     return {**item, "metadata": metadata}
 
@@ -81,10 +82,10 @@ def trim_service(service: Object, _before: Object | None = None) -> Object:
 
 
 def trim_slice(endpoint_slice: Object, before: Object | None = None) -> Object:
-    """Return the part of an EndpointSlice that the mapping reads; of each endpoint the one address that
+    """Return the part of an EndpointSlice that the mapping reads: of each endpoint its first address, which
     Services use.
 
-    Nothing of a mirror's: what is in Eureka already is registered by nobody.
+    A mirror's slice loses its endpoints: they come from Eureka, and must not be registered there.
 
     :param before: the object as it was kept before. An endpoint that did not change stays the same object: so
         the mapping finds out which ones did.
@@ -123,7 +124,7 @@ def _trim_endpoint(endpoint: Object) -> Object:
 
 
 def _is_all_kept(endpoint: Object, kept: Object) -> bool:
-    """Return whether ``kept`` is what is kept of an endpoint of this address, for less than to make it
+    """Return whether ``kept`` still equals an endpoint of the same address, without trimming the endpoint
     again.
     """
     target, known = endpoint.get("targetRef"), kept.get("targetRef")
@@ -141,7 +142,7 @@ def _is_all_kept(endpoint: Object, kept: Object) -> bool:
 
 @lru_cache(maxsize=64)
 def _conditions(items: tuple[tuple[str, bool | None], ...]) -> Object:
-    """The conditions that are known; thousands of endpoints share a handful of combinations."""
+    """Return the conditions that are not None, shared by all endpoints with the same combination."""
     return {key: value for key, value in items if value is not None}
 
 
@@ -170,16 +171,18 @@ def trim_pod(pod: Object, _before: Object | None = None) -> Object:
 
 
 Scope = str | None
-"""A namespace, None for the whole cluster."""
+"""A namespace, or None for the whole cluster."""
 
 MakeReflector = Callable[[Scope, Callable[[], None]], Reflector]
-"""Makes the reflector of a scope, which calls the second argument when its first list is complete."""
+"""Function that makes the reflector of a scope, which calls the second argument when its first list is
+complete.
+"""
 
 
 class OnDemandWatches(ReflectorGroup):
-    """Reflectors of one kind, each of which runs as long as somebody needs it.
+    """Reflectors of one kind of object, each of which runs only while a syncer needs it.
 
-    :param concerned: called with a syncer whose objects can be read from now on.
+    :param concerned: called with each syncer whose objects have been read for the first time.
     """
 
     def __init__(self, make: MakeReflector, concerned: Callable[[SyncerKey], None]) -> None:
@@ -192,7 +195,7 @@ class OnDemandWatches(ReflectorGroup):
         self._stopped = False
 
     def needed(self, user: SyncerKey, scopes: set[Scope]) -> None:
-        """``user`` needs the objects of these scopes and of no others; returns at once."""
+        """Set the scopes whose objects ``user`` needs; return at once."""
         with self._lock:
             for scope in [scope for scope, users in self._users.items() if user in users]:
                 if scope in scopes:
@@ -210,23 +213,23 @@ class OnDemandWatches(ReflectorGroup):
             self.reflectors = tuple(self._by_scope.values())
 
     def users(self, scope: Scope) -> set[SyncerKey]:
-        """Return the users of a scope's objects."""
+        """Return the syncers that need a scope's objects."""
         with self._lock:
             return set(self._users.get(scope, ()))
 
     def reflector(self, scope: Scope) -> Reflector | None:
-        """The objects of a scope once they have been read, None before."""
+        """Return the reflector of a scope once its objects have been read; None before."""
         with self._lock:
             found = self._by_scope.get(scope)
         return found if found is not None and found.is_synced else None
 
     @property
     def may_be_led_by(self) -> bool:
-        """Return whether who comes to lead may act on all copies that have been read."""
+        """True if all copies that have been read are new enough for a new leader to act on."""
         return all(one.may_be_led_by for one in self.reflectors if one.is_synced)
 
     def stop(self) -> None:
-        """Watch nothing any more."""
+        """Stop all watches, and start no more."""
         with self._lock:
             self._stopped = True
             super().stop()
@@ -237,15 +240,15 @@ class OnDemandWatches(ReflectorGroup):
 
 
 MAPPED_FROM_ENDPOINTS = 1000
-"""From how many endpoints on a syncer's mapped slices are always kept: half a kilobyte an endpoint."""
+"""Number of endpoints from which a syncer's mapped slices are always kept, at half a kilobyte an endpoint."""
 
 MOST_RECENT_ENDPOINTS = 5000
-"""How many endpoints of smaller syncers, those asked for last, have their mapped slices kept."""
+"""Most endpoints of smaller syncers, those used last, whose mapped slices are kept."""
 
 
 class MappingCaches:
-    """Mappings of the syncers' slices, where that is worth its memory. Threads may share it. Threads may
-    share it.
+    """Caches of the syncers' mapped slices, kept where they are worth their memory; threads may share
+    them.
     """
 
     def __init__(self) -> None:
@@ -255,7 +258,7 @@ class MappingCaches:
         self._recent_endpoints = 0
 
     def of(self, key: SyncerKey, endpoints: int) -> MappingCache:
-        """A syncer's, which has so many endpoints now."""
+        """Return the cache of a syncer that has this number of endpoints."""
         with self._lock:
             cache = self._drop(key) or MappingCache()
             if endpoints >= MAPPED_FROM_ENDPOINTS:
@@ -268,7 +271,7 @@ class MappingCaches:
             return cache
 
     def forget(self, key: SyncerKey) -> None:
-        """The syncer is gone."""
+        """Forget a syncer that was deleted."""
         with self._lock:
             self._drop(key)
 
@@ -281,18 +284,21 @@ class MappingCaches:
 
 
 REMEMBERED_SECONDS = 600.0
-"""For as long it is remembered that an endpoint was seen terminating."""
+"""Seconds for which an endpoint that was seen terminating is remembered."""
 
 MOST_REMEMBERED = 20_000
-"""Beyond, the oldest are forgotten: the brake doubts then what it need not, for a minute."""
+"""Most terminating endpoints that are remembered; beyond this number the oldest are forgotten, and the brake
+may doubt
+their removal for a minute.
+"""
 
 EndpointName = tuple[str, str]
-"""Namespace and pod, or address."""
+"""Namespace of an endpoint, and its pod's name or its address."""
 
 
 class TerminatingEndpoints:
-    """Endpoints that were seen terminating lately, and are not back since; any number of threads may share
-    it.
+    """Endpoints that were lately seen terminating and have not come back since; any number of threads may
+    share them.
     """
 
     def __init__(self) -> None:
@@ -300,7 +306,7 @@ class TerminatingEndpoints:
         self._at: dict[EndpointName, float] = {}
 
     def note_slice(self, endpoint_slice: Object) -> None:
-        """Take note of a slice as it is now; the next pod of a StatefulSet has the name of the one before."""
+        """Remember a slice's terminating endpoints, and forget those that serve again under the same name."""
         now = time.monotonic()
         namespace = endpoint_slice["metadata"]["namespace"]
         with self._lock:

@@ -1,6 +1,6 @@
-"""The arguments that components take, read from their classes.
+"""The names and types of components' arguments, read from their classes.
 
-What a program of another language sends is read by it; the schema has their texts and defaults besides.
+They serve to read the inputs of programs in other languages; the schema also has descriptions and defaults.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import pulumi
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The type of a value.
+    """The type of an argument's value.
 
     :ivar kind: ``string``, ``integer``, ``boolean``, ``port`` (a number or a name), ``list``, ``map``,
         ``object``.
-    :ivar is_later: True if it may be known later than the program runs.
-    :ivar items: of a list or a map.
-    :ivar of: of an object: the class of its arguments.
-    :ivar choices: of a string that is one of a few.
+    :ivar is_later: True if the value may be an output, known after the program has run.
+    :ivar items: the type of the items of a list or a map.
+    :ivar of: the class of an object's arguments.
+    :ivar choices: the allowed values of a string, where they are few.
     """
 
     kind: str
@@ -33,7 +33,7 @@ class Shape:
 
 
 def shapes_of(kind: type[Any]) -> dict[str, Shape]:
-    """Return what each argument of a class may be, those that it inherits included."""
+    """Return the type of each argument of a class, inherited ones included."""
     # The SDK's Input names Output and its variable as texts.
     hints = get_type_hints(kind, localns={"Output": pulumi.Output, "T": TypeVar("T")})
     return {item.name: _shape(hints[item.name]) for item in fields(kind)}
@@ -69,7 +69,7 @@ _KINDS: Mapping[Any, str] = {str: "string", int: "integer", bool: "boolean"}
 
 
 def _options(hint: Any) -> list[Any]:
-    """The members of a union, however deep."""
+    """Return the members of a union, at any depth."""
     if get_origin(hint) in (Union, types.UnionType):
         return [each for member in get_args(hint) for each in _options(member)]
     return [hint]
@@ -81,7 +81,7 @@ def _is_awaitable(hint: Any) -> bool:
 
 
 def names_within(kind: type[Any]) -> frozenset[str]:
-    """The names of a class's arguments, and of those of what they hold."""
+    """Return the names of a class's arguments and of all nested arguments."""
     found: set[str] = set()
     for name, argument in shapes_of(kind).items():
         found.add(name)

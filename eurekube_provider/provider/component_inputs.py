@@ -1,7 +1,8 @@
-"""Inputs of a component from a program in any language, as the component's own arguments.
+"""Conversion of a component's inputs, from a program in any language, to the component's own arguments.
 
-What may be known later becomes an output, with its secrecy and its dependencies. What the component must know
-to say which objects there are is awaited; where it is unknown in a preview, nothing can be previewed of them.
+A value that may be known later becomes an output, with its secrecy and its dependencies. Values that decide
+which objects the component makes must be known; while one is unknown in a preview, no object can be
+previewed.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from eurekube_provider.registrations.secret_values import SECRET, SIGNATURE
 class ComponentInputs:
     """The arguments of one component.
 
-    :ivar given: by the schema's names, those of objects within likewise.
-    :ivar unknown: the arguments of which something must be known and is not, as they are written.
-    :ivar awaited: those that were taken as plain values: the component depends on what they depend on.
+    :ivar given: the values by the schema's names, also within objects.
+    :ivar unknown: paths of values that must be known and are not, as programs write them.
+    :ivar awaited: the arguments that were taken as plain values: the component gets their dependencies.
     """
 
     given: dict[str, Any] = field(default_factory=dict)
@@ -40,9 +41,9 @@ class ComponentInputs:
 
         :param kind: the class of the component's arguments.
         :param message: the inputs as the engine sent them.
-        :param later: the same as the SDK reads them: with outputs.
-        :raises ConfigurationError: something is of another kind than its argument, or is a secret and stands
-            in clear in the objects.
+        :param later: the same inputs as the SDK reads them, with outputs.
+        :raises ConfigurationError: a value is of a wrong kind, or is a secret that would stand in clear in
+            the objects.
         """
         shapes = {camel_case(argument): shape for argument, shape in shapes_of(kind).items()}
         found = cls()
@@ -60,9 +61,9 @@ class ComponentInputs:
         return found
 
     def _read(self, shape: Shape, message: Any, where: str, *, within_secret: bool = False) -> Any:
-        """A value of which the outermost part must be known.
+        """Return a value whose outermost part must be known.
 
-        :param within_secret: True if what it stands in is a secret.
+        :param within_secret: True if a secret contains the value.
         """
         value, is_secret = _unwrapped(message)
         is_secret = is_secret or within_secret
@@ -91,7 +92,7 @@ class ComponentInputs:
         return str(read) if shape.kind == "string" and kind == "number_value" else read
 
     def _inner(self, shape: Shape, message: Any, where: str, *, within_secret: bool) -> Any:
-        """A value in one that is known."""
+        """Return a value within a list, map or object that is known."""
         if not shape.is_later:
             return self._read(shape, message, where, within_secret=within_secret)
         read = _deserialized(message)
@@ -113,13 +114,14 @@ _KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "map": ("a map", ("struct_value",)),
     "object": ("an object", ("struct_value",)),
 }
-"""Names and wire formats of the kinds of arguments."""
+"""The name and the protobuf fields of each kind of argument."""
 
 
 def _refuse_another_kind(shape: Shape, message: Any, where: str) -> None:
-    """Refuse what some languages let a program write; what is not known yet is looked at when it is.
+    """Refuse a value of a wrong kind, which some languages let a program write; unknown values are checked
+    once they are known.
 
-    :raises ConfigurationError: it is of another kind.
+    :raises ConfigurationError: the value is of another kind than its argument.
     """
     value, _ = _unwrapped(message)
     kind = value.WhichOneof("kind") if value is not None else None
@@ -140,7 +142,7 @@ def _refuse_another_kind(shape: Shape, message: Any, where: str) -> None:
 
 
 def _shapes(shape: Shape) -> Callable[[str], Shape]:
-    """Return the types of the entries of a map or an object; what no class knows is left to its complaint."""
+    """Return a function from key to type for a map or an object; an unknown key counts as a string here."""
     if shape.of is None:
         return lambda _: shape.items or Shape("string")
     known = {camel_case(name): each for name, each in shapes_of(shape.of).items()}
@@ -148,7 +150,7 @@ def _shapes(shape: Shape) -> Callable[[str], Shape]:
 
 
 def _deserialized(value: Any) -> Any:
-    """A value as the SDK reads it."""
+    """Return a protobuf value as the SDK reads it."""
     kind = value.WhichOneof("kind")
     if kind in (None, "null_value"):
         return None
@@ -156,7 +158,9 @@ def _deserialized(value: Any) -> Any:
 
 
 def _unwrapped(message: Any) -> tuple[Any, bool]:
-    """A value without what says of it that it is an output or a secret; None where it is not known yet."""
+    """Return a value without its marks as output or secret, and whether it is a secret; None for an
+    unknown value.
+    """
     is_secret = False
     while message.WhichOneof("kind") == "struct_value":
         fields = message.struct_value.fields
@@ -173,5 +177,5 @@ def _unwrapped(message: Any) -> tuple[Any, bool]:
 
 
 def _as_whole_number(value: Any) -> Any:
-    """A number as the whole one that it is: the engine has fractions only."""
+    """Return a float without a fraction as an integer, since the engine sends every number as a float."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,7 +1,7 @@
-"""Construct: the Python components, hosted for programs in every language.
+"""The provider's method Construct, which serves the Python components to programs in every language.
 
-Each request runs on an event loop and with settings of its own, so that many can be served at a time. What it
-has in common with every component of a Python plugin is the SDK's own.
+Each request runs on an event loop and with settings of its own, so that many can be served at a time. The SDK
+does the rest, as for every component of a Python plugin.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COMPONENTS: Mapping[str, str] = {
     "eurekube:index:Operator": "HostedOperator",
     "eurekube:index:Syncer": "HostedSyncer",
 }
-"""By token the class of :mod:`~eurekube_provider.provider.hosted`, which needs the extra ``kubernetes``."""
+"""The class in :mod:`~eurekube_provider.provider.hosted` by type token; it needs the extra ``kubernetes``."""
 
 _OUTPUTS: Mapping[str, tuple[str, ...]] = {
     "eurekube:index:Mirror": ("name", "namespace"),
@@ -38,7 +38,7 @@ _OUTPUTS: Mapping[str, tuple[str, ...]] = {
 
 
 def construct(request: Any, context: Any, engine_address: str) -> Any:
-    """Make a component and all that is in it, by the engine that asks.
+    """Make a component and its resources for the engine's request.
 
     :raises ConfigurationError: there is no such component, its arguments cannot be used, or the packages for
         Kubernetes are not installed.
@@ -57,7 +57,7 @@ def construct(request: Any, context: Any, engine_address: str) -> Any:
 
 
 def _with_schema_names(token: str, text: str) -> str:
-    """A sentence of a Python component with the names that programs in other languages have."""
+    """Return a Python component's sentence with the names of programs in other languages."""
     from eurekube_provider.provider.component_arguments import names_within
 
     kind = getattr(_hosted(), COMPONENTS[token])
@@ -67,7 +67,7 @@ def _with_schema_names(token: str, text: str) -> str:
 
 
 class _OneComponent(Provider):
-    """Makes the component of one request."""
+    """A provider that makes the component of one request."""
 
     def __init__(self, request: Any) -> None:
         super().__init__(__version__)
@@ -99,7 +99,7 @@ class _OneComponent(Provider):
 def _unknown(
     name: str, resource_type: str, unknown: list[str], options: pulumi.ResourceOptions
 ) -> ConstructResult:
-    """The component alone: in a preview nobody can say which objects it will have."""
+    """Make the component without its objects, which a preview cannot know yet."""
     made = pulumi.ComponentResource(resource_type, name, None, options)
     pulumi.log.warn(
         f"its objects cannot be previewed: {listed(unknown, 5)} is known only after the update", made

@@ -1,7 +1,8 @@
-"""The configuration of a provider: of the stack's default one (``eurekube:url`` ...), or a program's own.
+"""The configuration of a provider: of the stack's default provider (``eurekube:url`` ...), or of one that a
+program makes.
 
-A provider that a program makes with a URL of its own takes nothing from the environment: what is meant for
-one Eureka must not be sent to another one.
+A program's provider with a URL of its own takes no credentials from the environment: those of one Eureka must
+not be sent to another.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from eurekube_provider.registrations.values import UNKNOWN
 class Key:
     """One key of the configuration; its name is Pulumi's.
 
-    :ivar type: as the schema of the package calls it.
+    :ivar type: the type's name in the schema of the package.
     """
 
     description: str
@@ -77,17 +78,17 @@ KEYS: Mapping[str, Key] = {
 }
 
 PROGRAM_KEYS = frozenset({"clusterName", "namespaces", "operator", "registrations", "syncers"})
-"""Keys of a stack's configuration for the program of this project, under the same namespace."""
+"""Keys of a stack's configuration that belong to this project's program, in the same namespace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """The configuration of a provider; a :data:`~eurekube_provider.registrations.connections.Setting`.
 
-    :ivar is_default: True if it is the stack's, and not one that a program made.
-    :ivar is_stateless: True if there is no stack, and so no state and no URN of a registration's own.
-    :ivar connections_made: by name and URLs, so that each is made once.
-    :ivar environment: the variables that stand for what the configuration does not say.
+    :ivar is_default: True for the stack's default provider, False for one that a program made.
+    :ivar is_stateless: True if there is no stack, and so no state and no unique URN.
+    :ivar connections_made: connections by name and URLs, so that each is made once.
+    :ivar environment: the environment variables that replace missing keys.
     """
 
     values: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
@@ -96,7 +97,7 @@ class Configuration:
     connections_made: dict[Any, Connection] = field(default_factory=dict, repr=False, compare=False)
 
     def __call__(self, key: str) -> str | None:
-        """Return the value of a key, an object as JSON; None where nothing is, or some is not known."""
+        """Return the value of a key, an object as JSON; None for a missing or unknown value."""
         value = self.values.get(key)
         if value is None or contains_unknown(value):
             return None
@@ -106,36 +107,36 @@ class Configuration:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The variables that stand for what is not said; none for a program's own Eureka."""
+        """The environment variables that replace missing keys; none for a program's own Eureka."""
         return os.environ if self.is_default or not self.values.get("url") else EMPTY
 
     @property
     def operator_name(self) -> str:
-        """Return the renewer of resources that name none."""
+        """The renewer of resources that name none."""
         return self("operatorName") or DEFAULT_OPERATOR_NAME
 
     @property
     def organization(self) -> str | None:
-        """Return the configured organization; None where nothing was."""
+        """The configured organization; None without one."""
         return self("organization")
 
     @property
     def do_owner(self) -> str | None:
-        """Return the owner of registrations without a stack; None where none was said."""
+        """The owner of registrations without a stack; None where ``doOwner`` is not configured."""
         return self("doOwner")
 
     @property
     def is_offline(self) -> bool:
-        """Return whether a preview asks no server."""
+        """True if a preview asks no server."""
         return _is_true(self("offline")) or _is_true(os.environ.get(OFFLINE_VARIABLE))
 
     @property
     def refreshes_before_update(self) -> bool:
-        """Return whether the engine is to read a registration before each preview, update and destroy."""
+        """True if the engine is to read a registration before each preview, update and destroy."""
         return _is_true(self("refreshBeforeUpdate"))
 
     def secret_keys(self) -> frozenset[str]:
-        """The keys whose values hold a credential, also where a program or a file wrote that in clear."""
+        """Return the keys whose values hold a credential, also one that a program or a file has in clear."""
         found = {key for key in self.values if key in KEYS and KEYS[key].is_secret}
         if "@" in json.dumps(self.values.get("url"), default=str):
             found.add("url")

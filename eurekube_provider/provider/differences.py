@@ -1,4 +1,4 @@
-"""A difference property by property, as a preview shows it."""
+"""The difference between two versions of a resource, property by property, as a preview shows it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NESTED = ("metadata", INSTANCES)
 """Properties that are compared key by key."""
 
 _NEVER_WRITTEN = (DEFAULT_ID, ID_BASE, "service_url")
-"""Properties that the check adds beside defaults, and no program writes."""
+"""Properties that the check adds, beside defaults, and that no program writes."""
 
 _DESCRIBED = {each.name: each for each in PROPERTIES}
 
@@ -23,11 +23,11 @@ _DESCRIBED = {each.name: each for each in PROPERTIES}
 def detailed(olds: Properties, news: Properties, replaces: Iterable[str]) -> dict[str, Any]:
     """Return the added, removed and changed inputs, by Pulumi's paths.
 
-    What the check fills in comes and goes without a word: an import has no more than a program must write.
-    So does what is kept of an earlier run, of which the provider tells in words.
+    Properties that the check fills in are left out, since an import has only those that a program must write.
+    Leftovers of an earlier run are left out, too, since the provider reports them in words.
 
-    :param olds: the inputs of last time.
-    :param replaces: the names of those that make a new registration.
+    :param olds: the inputs of the last update.
+    :param replaces: the names of the properties that need a new registration.
     """
     replacing = set(replaces)
     kinds = proto.PropertyDiff
@@ -54,7 +54,9 @@ def detailed(olds: Properties, news: Properties, replaces: Iterable[str]) -> dic
 
 
 def _is_filled_in(path: tuple[str, ...], properties: Properties) -> bool:
-    """Return whether a property is what the check makes of the others, so that nobody need write it."""
+    """Return whether the check derives a property from other properties, so that a program need not write
+    it.
+    """
     name, *within = path
     if within:
         return False
@@ -84,13 +86,15 @@ def _differing(
 
 
 def _with_a_notation(path: tuple[str, ...]) -> tuple[str, ...]:
-    """The path, or that of what it stands in: Pulumi cannot write a key that ends with a backslash."""
+    """Return the path, or that of the containing map: Pulumi cannot write a key that ends with a
+    backslash.
+    """
     depth = next((depth for depth, key in enumerate(path) if key.endswith("\\")), len(path))
     return path[:depth]
 
 
 def _pulumi_path(path: tuple[str, ...]) -> str:
-    """A path in Pulumi's notation: ``instances["vm-1"].hostName``."""
+    """Return a path in Pulumi's notation: ``instances["vm-1"].hostName``."""
     first, *rest = path
     names = [camel(first)]
     for depth, key in enumerate(rest, start=1):

@@ -1,4 +1,4 @@
-"""The functions of the package: what Eureka or a cluster has, for a program in any language."""
+"""The functions of the package, by which a program in any language reads Eureka or a cluster."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from eurekube_provider.registrations.servers import PEERS
 def invoke(
     token: str, given: Mapping[str, Any], configuration: Configuration, *, is_preview: bool
 ) -> Properties:
-    """Answer a function; every value is a plain one.
+    """Answer a call of a function; no value is an output.
 
-    :raises ConfigurationError: there is no such function, an argument is missing, or nobody may be asked now.
+    :raises ConfigurationError: there is no such function, an argument is missing, or an offline preview has
+        no answer.
     :raises EurekubeError: Eureka or the cluster cannot be asked.
     """
     function = FUNCTIONS.get(token)
@@ -38,7 +39,7 @@ def invoke(
 
 
 def _offline(token: str, given: Mapping[str, Any]) -> Properties:
-    """Return the program's own answer for an offline preview; what it leaves out is nothing.
+    """Return the program's own answer for an offline preview; missing fields are empty.
 
     The engine takes no unknown value from a function.
     """
@@ -59,7 +60,7 @@ def _offline(token: str, given: Mapping[str, Any]) -> Properties:
 
 
 def _in_camel_case(found: Any) -> Any:
-    """An answer under the schema's names; keys of maps are not names."""
+    """Return an answer with the schema's names; keys of maps stay."""
     if isinstance(found, Plain):
         return {camel(name): _in_camel_case(item) for name, item in found.items()}
     return [_in_camel_case(item) for item in found] if isinstance(found, tuple) else plain(found)
@@ -109,4 +110,4 @@ _NOTHING: Mapping[str, Properties] = {
     "eurekube:index:getInstance": {"exists": False},
     "eurekube:index:getEndpoints": {"namespace": "", "service": "", "endpoints": [], "ready": []},
 }
-"""Answer of each where there is nothing."""
+"""The empty answer of each function."""

@@ -1,6 +1,6 @@
-"""The components as this provider hosts them: under its own types, and with its own guard.
+"""The components as this provider serves them: with its own types and guard.
 
-Importing it needs ``pulumi-kubernetes``.
+The import needs ``pulumi-kubernetes``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eurekube_provider.resources.syncer_component import EurekaSyncer, EurekaSyn
 
 
 class NativeOperatorGuard(pulumi.CustomResource):
-    """A guard of this provider."""
+    """The guard of an operator, served by the native provider."""
 
     def __init__(self, name: str, inputs: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
         opts.aliases = [pulumi.Alias(type_=GUARD_TYPE)]
@@ -27,7 +27,7 @@ class NativeOperatorGuard(pulumi.CustomResource):
 
 
 class HostedOperator(EurekubeOperator):
-    """An EurekubeOperator, for every language."""
+    """An EurekubeOperator, served to programs in every language."""
 
     TYPE = "eurekube:index:Operator"
     ARGS: ClassVar[type[Any]] = EurekubeOperatorArgs
@@ -35,19 +35,19 @@ class HostedOperator(EurekubeOperator):
     CREATE_NAMESPACE = "createNamespace"
 
     def register_outputs(self, outputs: Any) -> None:
-        """Say what it is, in the schema's words."""
+        """Register the outputs under the schema's names."""
         super().register_outputs(renamed(outputs, camel))
 
 
 class HostedMirror(EurekaMirror):
-    """A EurekaMirror, for every language."""
+    """A EurekaMirror, served to programs in every language."""
 
     TYPE = "eurekube:index:Mirror"
     ARGS: ClassVar[type[Any]] = EurekaMirrorArgs
 
 
 class HostedSyncer(EurekaSyncer):
-    """A EurekaSyncer, for every language."""
+    """A EurekaSyncer, served to programs in every language."""
 
     TYPE = "eurekube:index:Syncer"
     ARGS: ClassVar[type[Any]] = EurekaSyncerArgs

@@ -1,4 +1,4 @@
-"""Eureka's list, page by page, for ``pulumi do ... list``: ids that can be read and imported."""
+"""Pages of Eureka's list for ``pulumi do ... list``: ids that can be read and imported."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ LIST_INPUTS: Mapping[str, Mapping[str, str]] = {
         "owner": "Only applications of which this owner has registered an instance, as Eureka names it.",
     },
 }
-"""By a resource's type what may be asked of a list, and what that means."""
+"""The query arguments of a list, with their descriptions, by resource type."""
 
 _COUNT = re.compile("[0-9]{1,18}")
 
 
 def is_unknown(query: Mapping[str, Any]) -> bool:
-    """Return whether something is asked that is not known yet."""
+    """Return whether an argument of a query is not known yet."""
     return UNKNOWN in query.values()
 
 
 def ids(token: str, query: Mapping[str, Any], listed: Iterable[Instance]) -> list[str]:
-    """The ids of a type that a query finds, in their order.
+    """Return the ids of a type that a query finds, sorted.
 
-    :raises ConfigurationError: there is no such type to list, or it cannot be asked so.
+    :raises ConfigurationError: the type cannot be listed, or an argument of the query is unknown.
     """
     known = LIST_INPUTS.get(token)
     if known is None:
@@ -58,13 +58,13 @@ def ids(token: str, query: Mapping[str, Any], listed: Iterable[Instance]) -> lis
 
 
 def page(found: list[str], limit: int, page_size: int, continuation: str) -> list[Any]:
-    """The answers for one page, the last of which names the next one where there is more.
+    """Return the answers for one page; the last answer has a token for the next page if there is one.
 
-    A token has how many were reported, since each page is asked for with the limit of all, and the last one
-    of them: what comes or goes meanwhile moves no page.
+    A token has the number of reported ids, since the limit counts all pages, and the last reported id:
+    instances that come or go meanwhile move no page.
 
-    :param limit: the most of all pages; below 1 no limit. So it is with ``page_size``, of one.
-    :raises ConfigurationError: the token is none of ours.
+    :param limit: the greatest number of ids on all pages, and ``page_size`` on one page; below 1 no limit.
+    :raises ConfigurationError: the token was not made by this provider.
     """
     count, _, last = continuation.partition(" ")
     if continuation and not (_COUNT.fullmatch(count) and last):

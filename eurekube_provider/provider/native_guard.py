@@ -1,4 +1,4 @@
-"""The guard of an operator as the native provider's resource: only the component makes it."""
+"""The guard of an operator as a resource of the native provider, which only the component makes."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from eurekube_provider.resources.guarded_operator import (
 )
 
 DYNAMIC = "__provider"
-"""Among the properties of a state that a dynamic provider wrote."""
+"""A property that only states of a dynamic provider have."""
 
 
 def is_guard(urn: str, type_: str) -> bool:
-    """Return whether a request is about one."""
+    """Return whether a request is about the guard of an operator."""
     return (type_ or urn.split("::")[2].rpartition("$")[2]) in (NATIVE_GUARD_TYPE, GUARD_TYPE)
 
 
 def _check(request: Any) -> Any:
-    """Complete nothing: only the component writes this resource."""
+    """Accept the inputs unchanged: only the component writes this resource."""
     return proto.CheckResponse(inputs=request.news)
 
 
 def _diff(request: Any) -> Any:
-    """A change is an update of what the deletion will ask."""
+    """Compare the guard's properties; a change is an update."""
     olds, news = (guard_inputs(received(each).properties) for each in (request.olds, request.news))
     is_changed = bool(changed(olds, news)) or DYNAMIC in request.olds.fields
     some, none = proto.DiffResponse.DIFF_SOME, proto.DiffResponse.DIFF_NONE
@@ -40,7 +40,7 @@ def _diff(request: Any) -> Any:
 
 
 def _create(request: Any) -> Any:
-    """Keep what the deletion will ask; nothing is asked before."""
+    """Store the properties that the deletion needs; ask no cluster."""
     given = received(request.properties)
     properties = sent(guard_inputs(given.properties), given.secrets)
     id_ = "" if request.preview else guard_id(given.properties)
@@ -48,20 +48,20 @@ def _create(request: Any) -> Any:
 
 
 def _read(request: Any) -> Any:
-    """Return the state's own inputs: nobody else knows of it."""
+    """Return the properties and inputs of the state, since no server knows the guard."""
     return proto.ReadResponse(id=request.id, properties=request.properties, inputs=request.inputs)
 
 
 def _update(request: Any) -> Any:
-    """Remember what the deletion will ask."""
+    """Store the properties that the deletion needs."""
     given = received(request.news)
     return proto.UpdateResponse(properties=sent(guard_inputs(given.properties), given.secrets))
 
 
 def _delete(request: Any) -> Any:
-    """Refuse while it is needed.
+    """Refuse the deletion while the operator is needed.
 
-    :raises OperatorStillNeeded: it is, or nobody can tell.
+    :raises OperatorStillNeeded: the operator is needed, or the cluster cannot be asked.
     """
     may_go(received(request.properties).properties)
     return empty_pb2.Empty()  # type: ignore[attr-defined]
@@ -75,4 +75,4 @@ ANSWERS: Mapping[str, Callable[[Any], Any]] = {
     "Update": _update,
     "Delete": _delete,
 }
-"""By the method of the provider."""
+"""The function that answers each method of the provider for a guard."""

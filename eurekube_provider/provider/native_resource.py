@@ -1,4 +1,4 @@
-"""One kind of resource as the engine asks for it: what ``registrations`` needs beside a program's properties.
+"""Instances and Applications of the native provider: adds owner and servers to a program's properties.
 
 A program gives neither owner nor servers. They follow from the resource's URN and the provider's
 configuration.
@@ -48,13 +48,15 @@ from eurekube_provider.registrations.resource import APPLICATION, INSTANCE, Regi
 from eurekube_provider.registrations.values import UNKNOWN
 
 INSTANCE_IDS = "instance_ids"
-"""The output of an Application by which a program finds its instances; made of the rest of its state."""
+"""The output of an Application by which a program finds its instances; computed from the rest of its
+state.
+"""
 
 _KEPT = (INCARNATION, "created")
 """Properties that come from Eureka, and that no update changes."""
 
 OURS = ("owner", "service_url", ID_BASE)
-"""Properties that no program writes."""
+"""Properties that the provider adds, and no program writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +69,18 @@ class Urn:
 
     @classmethod
     def parse(cls, text: str) -> Urn:
-        """Read one; a name may hold colons."""
+        """Parse a resource's URN, whose name may hold colons."""
         stack, project, _types, name = text.removeprefix("urn:pulumi:").split("::", 3)
         return cls(stack, project, name)
 
 
 @dataclass(frozen=True, slots=True)
 class NativeKind:
-    """A kind of resource, and what the engine calls it.
+    """A kind of resource, and its type token.
 
-    :ivar derived: properties that only Eureka knows, unknown until it was asked.
-    :ivar not_among_inputs, not_among_outputs: properties that neither has where they follow from the rest.
+    :ivar derived: properties that only Eureka knows, unknown in a preview.
+    :ivar not_among_inputs, not_among_outputs: properties left out of inputs and outputs where they follow
+        from the rest.
     """
 
     token: str
@@ -99,7 +102,7 @@ KINDS = {each.token: each for each in (INSTANCE_KIND, APPLICATION_KIND)}
 
 
 class NativeResource:
-    """Instances or Applications of one provider."""
+    """The Instances or the Applications of one provider."""
 
     def __init__(
         self,
@@ -113,9 +116,9 @@ class NativeResource:
         self.registration = RegistrationResource(kind.kind, configuration, tell, show)
 
     def check(self, urn: Urn, olds: Received, news: Received) -> tuple[Checked, frozenset[Path]]:
-        """Complete and normalise what a program wrote.
+        """Complete and normalise a program's properties.
 
-        :returns: the inputs, and the paths of what is a secret in them, derived ones included.
+        :returns: the inputs, and the paths of the secrets in them, derived ones included.
         """
         given = dict(news.properties)
         kept = _take_engine_values(given, olds.properties)
@@ -143,7 +146,7 @@ class NativeResource:
         ), secrets
 
     def previewed(self, olds: Properties, news: Properties) -> Properties:
-        """The state as far as it is known before an update: what that writes again is unknown."""
+        """Return the state as far as a preview knows it; values that the update writes anew are unknown."""
         known = shortened(completed(news)) if self._kind is INSTANCE_KIND else {}
         follows = self._kind.not_among_outputs if olds else ()
         unknown = {name: UNKNOWN for name in self._kind.derived if name not in follows}
@@ -151,13 +154,13 @@ class NativeResource:
         return self.as_outputs({**known, **news, **unknown})
 
     def as_inputs(self, properties: Properties, kept: Container[str]) -> Properties:
-        """Return the engine's form of checked properties: ``kept``, and what does not follow from the
-        rest.
+        """Return checked properties as inputs for the engine: ``kept``, and those that do not follow from
+        the rest.
         """
         return without_what_follows(properties, self._kind.not_among_inputs, kept)
 
     def as_outputs(self, properties: Properties, kept: Container[str] = ()) -> Properties:
-        """Return the engine's form of a state."""
+        """Return a state as outputs for the engine."""
         if self._kind is APPLICATION_KIND:
             instances = properties.get("instances")
             ids = UNKNOWN if instances is UNKNOWN else instance_ids(properties)
@@ -165,7 +168,7 @@ class NativeResource:
         return without_what_follows(properties, self._kind.not_among_outputs, kept)
 
     def secrets_of_outputs(self, secrets: frozenset[Path]) -> frozenset[Path]:
-        """The paths of what is a secret, with the ids that are made of one."""
+        """Return the paths of secrets in the outputs, with the ids that are derived from one."""
         if self._kind is not APPLICATION_KIND:
             return secrets
         found = set(secrets)
@@ -178,7 +181,7 @@ class NativeResource:
         return frozenset(found)
 
     def is_older(self, olds: Properties) -> bool:
-        """Return whether a state was written before there was what every state has now."""
+        """Return whether an earlier release wrote a state, without properties that every state has now."""
         return self._kind is APPLICATION_KIND and INSTANCE_IDS not in olds
 
     def _owner_properties(self, urn: Urn, olds: Properties, given: Properties) -> Properties:
@@ -206,7 +209,7 @@ class NativeResource:
         return said or DEFAULT_ORGANIZATION
 
     def _derived_from_secrets(self, given: Properties, news: Received) -> Iterable[Path]:
-        """Return the properties that the check will derive from a secret, and that are secrets too."""
+        """Yield the paths of properties that the check derives from a secret, and that are secrets, too."""
         sources = INSTANCE_DERIVED if self._kind.kind is INSTANCE else APPLICATION_DERIVED
         for name, others in sources.items():
             if given.get(name) is None and any(news.is_secret(other) for other in others):
@@ -222,10 +225,10 @@ class NativeResource:
 
 
 def _take_engine_values(given: Properties, olds: Properties) -> Properties:
-    """Take the engine's values out of ``given``, which no program writes: `ignoreChanges` may name
-    everything.
+    """Remove from ``given``, and return, the values that no program writes.
 
-    It is taken out of ``given``, and so are the marks of a moment, which are looked for again.
+    Such values come back from the state with `ignoreChanges`, which may name every property. Marks of
+    leftovers are removed from ``given``, too, since the check looks for leftovers again.
     """
     kept = {name: given.pop(name) for name in OURS if name in given and given[name] == olds.get(name)}
     for name in (*MARKS, SECRET_ID):
@@ -237,14 +240,16 @@ def _take_engine_values(given: Properties, olds: Properties) -> Properties:
 
 
 def _without_secret(problem: CheckFailure, secrets: Iterable[Path]) -> CheckFailure:
-    """A problem as everybody may read it: of a named property the engine shows the value, secret or not."""
+    """Return a problem without a secret's value and property: the engine shows the value of a named
+    property.
+    """
     if not _is_secret(problem.property, secrets):
         return problem
     return CheckFailure("", f"{path_as_written(problem.property)}: {problem.without_value()}")
 
 
 def _is_secret(written: str, secrets: Iterable[Path]) -> bool:
-    """Return whether the property of a problem is a secret, lies in one, or has one in it."""
+    """Return whether the property of a problem is a secret, is part of one, or contains one."""
     for path in secrets:
         name = ".".join(path)
         if f"{written}.".startswith(f"{name}.") or name.startswith(f"{written}."):
@@ -253,7 +258,7 @@ def _is_secret(written: str, secrets: Iterable[Path]) -> bool:
 
 
 def _set_at(properties: Properties, path: Path, value: object) -> None:
-    """Set what is at a path, without a change of what somebody else holds."""
+    """Set the value at a path, in copies of the dictionaries on the way."""
     name, *rest = path
     if rest:
         properties[name] = dict(properties[name])

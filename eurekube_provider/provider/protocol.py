@@ -1,9 +1,9 @@
-"""Pulumi's messages and services, without the rest of its SDK.
+"""Import of Pulumi's protobuf messages and services without the rest of its SDK.
 
-The CLI starts the plugin again for the schema and to serve. A large part of a start was the import of the
-SDK, whose package imports all of itself; the generated modules need nothing of it. They are loaded under
-their own names: where a component needs the SDK later, it finds the same ones. What that saves, and until
-when it stays: docs/decisions/0026-two-providers-and-one-way-between-them.md.
+The CLI starts the plugin once for the schema and again to serve. A large part of a start was the import of
+the SDK, whose package imports all its modules; the generated modules need none of them. They are loaded under
+their own names: a component that needs the SDK later finds the same modules. The time that this saves, and
+the end of this arrangement: docs/decisions/0026-two-providers-and-one-way-between-them.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ABOVE = ("pulumi", "pulumi.runtime", "pulumi.runtime.proto")
 
 @contextmanager
 def _without_the_rest() -> Iterator[None]:
-    """Have empty packages stand in for those above the messages, unless the SDK is loaded or is missing."""
+    """Replace the packages above the messages by empty ones, unless the SDK is loaded or missing."""
     sdk = None if "pulumi" in sys.modules else find_spec("pulumi")
     if sdk is None or not sdk.submodule_search_locations:
         yield

@@ -1,6 +1,6 @@
-"""The schema as it is committed and served; ``scripts/provider_schema.py`` makes it.
+"""The package's schema, as it is committed and served; ``scripts/provider_schema.py`` makes it.
 
-Where the package was released is known to its metadata alone, which ``hatch_build.py`` writes.
+Only the package's metadata, which ``hatch_build.py`` writes, name the repository of the release.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ COMMITTED = Path(__file__).with_name("schema.json")
 
 
 def served_schema(repository: str | None = None) -> str:
-    """The schema of the package, as JSON.
+    """Return the schema of the package, as JSON.
 
-    :param repository: the URL of the repository that released it, by default what the installed package says;
-        without one the schema names no place to get anything from.
+    :param repository: the URL of the repository that released it, by default the one in the installed
+        package's metadata; with an empty one the schema names no place of downloads.
     """
     text = COMMITTED.read_text(encoding="utf-8")
     repository = _repository() if repository is None else repository
@@ -34,7 +34,7 @@ def served_schema(repository: str | None = None) -> str:
 
 
 def _repository() -> str:
-    """The repository that released the installed package; empty where it was not released."""
+    """Return the URL of the repository that released the installed package; empty for an unreleased one."""
     try:
         urls = metadata("eurekube-provider").get_all("Project-URL") or ()
     except PackageNotFoundError:  # a copy that nobody installed

@@ -1,4 +1,4 @@
-"""The plugin process: serves one provider to Pulumi's engine, until the engine ends it."""
+"""The plugin process, which serves one provider to Pulumi's engine until the engine ends it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from eurekube_provider.provider.servicer import ProviderServicer
 from eurekube_provider.registrations.cancellation import CANCELLATION
 
 MOST_CALLS = 1024
-"""Calls served at once: drains wait beside each other, as many as the engine's ``--parallel`` lets begin."""
+"""Calls served at once: drains wait side by side, as many as the engine's ``--parallel`` allows."""
 
 _CHECK_SECONDS = 1.0
-"""How often the plugin checks whether who started it is still there."""
+"""Seconds between two checks that the plugin's parent process still exists."""
 
 _LARGEST_MESSAGE = 400 * 1024 * 1024  # as the engine's own
 
 
 def main() -> None:
-    """Serve; the engine reads the port from standard output. Source: plugin.go of pulumi/pulumi."""
+    """Serve the provider; the engine reads the port from standard output. Source: plugin.go of
+    pulumi/pulumi.
+    """
     parent = os.getppid()  # at once: the process that adopts this one must not pass for its parent
     stopped = threading.Event()
 

@@ -1,7 +1,8 @@
-"""Answers Pulumi's engine, one method a request: a thin shell around ``registrations``.
+"""The gRPC service for Pulumi's engine, a thin layer over ``registrations``: one method for each kind of
+request.
 
 Source: proto/pulumi/provider.proto of pulumi/pulumi. A request waits for Eureka in a thread of its own; one
-process serves one provider, the stack's default one or one that a program has made.
+process serves one provider, the stack's default provider or one that a program has made.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def _telling(method: _Method) -> _Method:
-    """Answer an error of ours with its one sentence; anything else is a bug, and keeps its traceback."""
+    """Decorate a method to answer our own errors with their sentence; any other keeps its traceback as a
+    bug.
+    """
 
     @wraps(method)
     def answered(self: ProviderServicer, request: Any, context: Any) -> Any:
@@ -89,7 +92,7 @@ def _telling(method: _Method) -> _Method:
 
 
 def _or_guard(method: _Method) -> _Method:
-    """Answer a request about the guard of an operator, which is no registration."""
+    """Decorate a method to answer requests about an operator's guard, which is no registration."""
     answer = native_guard.ANSWERS[method.__name__]
 
     @wraps(method)
@@ -102,13 +105,14 @@ def _or_guard(method: _Method) -> _Method:
 
 
 _DEFAULT_NAME = re.compile(r"default(?:_(\d+_\d+_\d+)(?:_.*)?)?")
-"""The engine's name of a stack's own provider: ``default``, with the version that is asked for."""
+"""The engine's name of a stack's default provider: ``default``, with the requested version."""
 
 
 class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
-    """Answers all that the engine asks one provider.
+    """The gRPC service of one provider.
 
-    :param engine_address: where the engine takes what is to be shown: it hides a plugin's own output.
+    :param engine_address: the address to which messages for people are sent: the engine hides a plugin's own
+        output.
     """
 
     def __init__(self, engine_address: str = "") -> None:
@@ -120,7 +124,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         self._lock = threading.Lock()
 
     def Handshake(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - gRPC's names
-        """Say what this provider can do."""
+        """Return the capabilities of this provider."""
         self._engine_address = request.engine_address or self._engine_address
         self._can_ask_for_refreshes = request.supports_refresh_before_update
         return proto.ProviderHandshakeResponse(
@@ -128,24 +132,25 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def GetPluginInfo(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """The version."""
+        """Return the provider's version."""
         return plugin_pb2.PluginInfo(version=__version__)
 
     def Attach(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Take the engine's address, where this process was there before."""
+        """Store the engine's address, for a process that was started before the engine."""
         self._engine_address = request.address
         return empty_pb2.Empty()  # type: ignore[attr-defined]
 
     @_telling
     def GetSchema(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """The schema of the package."""
+        """Return the schema of the package."""
         return proto.GetSchemaResponse(schema=served_schema())
 
     @_telling
     def CheckConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Refuse a configuration that cannot be used. It is kept as it is written, credentials as secrets.
+        """Refuse a configuration that cannot be used.
 
-        What is a program's own under the same namespace is not kept: a state would have it once more.
+        Return the configuration as it is written, with credentials as secrets. Keys that belong to this
+        project's program are left out, so that the state does not repeat them.
         """
         self._name = Urn.parse(request.urn).name
         configuration = _configuration(request.news, self._name)
@@ -164,9 +169,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_telling
     def DiffConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Compare two configurations: nothing in them replaces what is registered.
+        """Compare two configurations; no difference needs new registrations.
 
-        Another URL may be another spelling. Each resource compares its servers itself.
+        Another URL may be another spelling of the same server. Each resource compares its servers itself.
         """
         olds = _config_values(request.old_inputs if request.HasField("old_inputs") else request.olds)
         news = _config_values(request.news)
@@ -176,7 +181,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_telling
     def Configure(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Keep the configuration; credentials come from there, or from the environment."""
+        """Store the configuration; credentials come from there, or from the environment."""
         CANCELLATION.begin_run()
         DECLARED_RESOURCES.addresses = ProgramAddresses()
         # Only pulumi do, which has no stack, calls its provider by no name.
@@ -191,7 +196,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     @_telling
     @_or_guard
     def Check(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Complete and normalise what a program wrote, and refuse what Eureka could not hold."""
+        """Complete and normalise a program's properties, and refuse those that Eureka could not hold."""
         olds, news = received(request.olds), received(request.news)
         resource = self._resource(request)
         require_a_stack_of_ones_own(self._configuration, Urn.parse(request.urn).project)
@@ -208,7 +213,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     @_telling
     @_or_guard
     def Diff(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Compare as instances, and tell property by property what a program changed."""
+        """Compare a state with checked properties, and report a program's changes property by property."""
         olds, news = received(request.olds).properties, received(request.news).properties
         resource = self._resource(request)
         found = resource.registration.diff(olds, news)
@@ -234,7 +239,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     @_telling
     @_or_guard
     def Create(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Register all or none."""
+        """Register all instances of a resource, or none."""
         news = received(request.properties)
         resource = self._resource(request)
         if self._configuration.is_stateless:
@@ -254,8 +259,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     @_telling
     @_or_guard
     def Read(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Return a resource as Eureka holds it; without a state of ours what an id names, for ``pulumi
-        import`` and ``get``.
+        """Return a resource as Eureka holds it; without our state, the instances that an id names, for
+        ``pulumi import`` and ``get``.
         """
         state, inputs = received(request.properties), received(request.inputs)
         resource = self._resource(request)
@@ -298,7 +303,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     @_telling
     @_or_guard
     def Update(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Register what came and changed, then remove what went."""
+        """Register new and changed instances, then remove those that the program does not have any more."""
         olds, news = received(request.olds), received(request.news)
         resource = self._resource(request)
         if self._configuration.is_stateless:
@@ -320,7 +325,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     @_telling
     @_or_guard
     def Delete(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Remove; what belongs to somebody else by now is left alone, and that is said."""
+        """Remove a resource's instances; report those that belong to somebody else by now, and leave them
+        alone.
+        """
         state = received(request.properties).properties
         resource = self._resource(request)
         if self._configuration.is_stateless:
@@ -331,21 +338,23 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_telling
     def Invoke(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Answer a function of the package."""
+        """Answer a call of a function of the package."""
         given = received(request.args).properties
         answer = invoke(request.tok, given, self._configuration, is_preview=request.preview)
         return proto.InvokeResponse(**{"return": sent(answer)})
 
     @_telling
     def Construct(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Make a component."""
+        """Make a component and its resources."""
         from eurekube_provider.provider.components import construct
 
         return construct(request, context, self._engine_address)
 
     @_telling
     def List(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: ARG002, N802
-        """The instances, or the applications, that Eureka lists: what can be read and imported."""
+        """Return the ids of instances, or of applications, in Eureka's list, which can be read and
+        imported.
+        """
         query = received(request.query).properties
         if listing.is_unknown(query):
             return iter([proto.ListResponse(computed=proto.ListResponse.Computed())])
@@ -354,7 +363,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return iter(listing.page(found, request.limit, request.page_size, request.continuation_token))
 
     def Cancel(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """End the drains that wait; the next update goes on with them."""
+        """End the waits of drains; the next update continues the drains."""
         CANCELLATION.cancel()
         return empty_pb2.Empty()  # type: ignore[attr-defined]
 
@@ -363,8 +372,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @property
     def _asks_for_refresh(self) -> bool:
-        """Return whether the engine is to read a registration before each update; a preview offline asks
-        nobody.
+        """Return whether the engine is to read a registration before each update; never in an offline
+        preview.
         """
         configuration = self._configuration
         is_wanted = configuration.refreshes_before_update and not configuration.is_offline
@@ -372,7 +381,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @property
     def _may_stay_unread(self) -> bool:
-        """Return whether a refresh may have come unasked for, and so keeps no run from what it is to do."""
+        """Return whether a refresh may be automatic, so that it must not fail where Eureka cannot be read."""
         is_unasked = self._can_ask_for_refreshes and self._configuration.refreshes_before_update
         return is_unasked and not must_read()
 
@@ -393,9 +402,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         self._tell(request.urn, hidden(sentence, request), engine_pb2.WARNING)
 
     def _tell(self, urn: str, sentence: str, severity: Any, *, is_ephemeral: bool = False) -> None:
-        """Have the engine show a sentence about a resource.
+        """Make the engine show a sentence about a resource.
 
-        :param is_ephemeral: True if it stands beside the resource only until there is another one.
+        :param is_ephemeral: True for a sentence that the next one replaces.
         """
         sentence = as_written(printable(sentence))
         if not self._engine_address:
@@ -429,10 +438,10 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return as_not_ours(replace(found, inputs=KINDS[token].kind.inputs(found.properties)))
 
     def _require_free(self, request: Any, news: Properties) -> None:
-        """Refuse to create, without a state, what stands there already, no matter whose it is.
+        """Refuse to create an instance without a state where anybody's instance is registered already.
 
-        :raises ConfigurationError: nobody says who registers, or nothing could tell several apart.
-        :raises OwnershipConflict: it is registered already.
+        :raises ConfigurationError: ``doOwner`` or the instance id is missing.
+        :raises OwnershipConflict: the instance is registered already.
         """
         require_do_owner(self._configuration, _type(request.urn, request.type))
         require_an_id(news)
@@ -448,8 +457,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     def _own(self, request: Any) -> Properties:
         """Return a registration that this owner made without a state, as Eureka holds it now.
 
-        :raises ConfigurationError: nobody says who asks, or it is not there.
-        :raises OwnershipConflict: it is another owner's.
+        :raises ConfigurationError: ``doOwner`` is missing, or Eureka does not hold the instance.
+        :raises OwnershipConflict: the instance has another owner.
         """
         token = _type(request.urn, request.type)
         require_do_owner(self._configuration, token)
@@ -464,7 +473,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
 
 class _half_made:  # noqa: N801 - reads as a statement
-    """Has an error carry the message for the engine that keeps what was half made in the state."""
+    """A context that attaches a half-made resource to an error, so that the engine keeps it in the state."""
 
     def __init__(self, secrets: frozenset[Path], id_: str = "", *, refresh: bool) -> None:
         self._secrets = secrets
@@ -472,7 +481,7 @@ class _half_made:  # noqa: N801 - reads as a statement
         self._refresh = refresh
 
     def __enter__(self) -> None:
-        """Begin."""
+        """Enter the context."""
 
     def __exit__(self, _type: Any, error: BaseException | None, _trace: Any) -> None:
         if isinstance(error, EurekubeError) and error.half_made is not None:
@@ -485,7 +494,7 @@ class _half_made:  # noqa: N801 - reads as a statement
 
 
 def _abort(context: Any, message: str, error: EurekubeError) -> None:
-    """End the call with a sentence, and with the detail that the error carries."""
+    """End a call with an error's sentence, and with the detail that the error carries."""
     detail = getattr(error, "detail", None)
     if detail is None:
         context.abort(grpc.StatusCode.UNKNOWN, message)
@@ -510,7 +519,7 @@ def _failures(problems: Any, request: Any) -> list[Any]:
 
 
 def _type(urn: str, type_: str) -> str:
-    """A resource's type; an older engine sends it in the URN alone."""
+    """Return a resource's type; an older engine sends it in the URN only."""
     found = type_ or urn.split("::")[2].rpartition("$")[2]
     if found not in KINDS:
         raise ConfigurationError(f"there is no resource {found!r} (there are {', '.join(KINDS)})")
@@ -518,7 +527,7 @@ def _type(urn: str, type_: str) -> str:
 
 
 def _config_values(message: Any) -> dict[str, Any]:
-    """A configuration's keys; Pulumi sends objects of it as JSON."""
+    """Return a configuration's values by key; Pulumi sends its objects as JSON."""
     return {camel(key): item for key, item in received(message).properties.items()}
 
 
@@ -531,7 +540,8 @@ def _configuration(message: Any, name: str) -> Configuration:
 def _is_engines(name: str, version: str) -> bool:
     """Return whether the engine made a provider for the stack; a program may call its own ``default``, too.
 
-    The engine's has the version that is asked for in its name, and none in its inputs where none is.
+    The engine's provider has the requested version in its name, and none in its inputs where no version is
+    requested.
     """
     found = _DEFAULT_NAME.fullmatch(name)
     if found is None or not version:

@@ -1,8 +1,8 @@
-"""Owner of registrations that ``pulumi do`` makes without a state, or without a project.
+"""The owner of registrations that ``pulumi do`` makes without a state, or without a project.
 
-That command has no state, and gives everybody the same URN. So who registers says who it is, as
-``eurekube:doOwner``, and what is changed or removed must be that owner's in Eureka at that moment: the
-engine hands to a deletion what a read reported, no matter whose it is.
+That command has no state, and gives everybody the same URN. So its user gives an owner as
+``eurekube:doOwner``, and only instances of that owner in Eureka are changed or removed: the engine passes any
+instance that was read to a deletion.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eurekube_provider.registrations.defaults import completed
 from eurekube_provider.registrations.properties import DEFAULT_ID, Properties
 
 _PROJECT = "pulumi:do"
-"""No project of Pulumi's has a colon, so that no stack is taken for one of these owners."""
+"""The project in these owners. No project of Pulumi's has a colon, so that no stack can be such an owner."""
 
 _EVERYBODYS_PROJECT = "default-global-project"
 """The project in which the CLI runs ``pulumi do`` outside of a project; do_global.go of pulumi/pulumi."""
@@ -27,9 +27,10 @@ _NAME = re.compile(r"[A-Za-z0-9_.\-]+")
 
 
 def owner_of(configuration: Configuration, application: str, instance_id: str) -> StackOwner:
-    """The owner of one registration: each has its own, since an update removes what else its owner has.
+    """Return the owner of one registration; each has its own, since an update removes its owner's other
+    instances.
 
-    Names are taken as the check of a registration makes them, however somebody writes them.
+    Application and id are normalised as in the check of a registration.
     """
     organization = configuration.organization or DEFAULT_ORGANIZATION
     name = f"{application.strip().upper()}/{instance_id.strip()}"
@@ -37,9 +38,9 @@ def owner_of(configuration: Configuration, application: str, instance_id: str) -
 
 
 def require_a_stack_of_ones_own(configuration: Configuration, project: str) -> None:
-    """Do nothing in a project, or where the organization tells one person's stack from another's.
+    """Refuse ``pulumi do`` outside of a project without an organization, where everybody has the same stack.
 
-    :raises ConfigurationError: the stack is called as everybody's is who runs ``pulumi do`` in no project.
+    :raises ConfigurationError: the project is the CLI's default one, and no organization is configured.
     """
     if project == _EVERYBODYS_PROJECT and not configuration.organization:
         raise ConfigurationError(
@@ -50,9 +51,10 @@ def require_a_stack_of_ones_own(configuration: Configuration, project: str) -> N
 
 
 def require_do_owner(configuration: Configuration, token: str) -> None:
-    """Do nothing where it is said who registers, and what that is can be determined from all others.
+    """Require ``doOwner`` for a registration without a state, and a single instance as the resource.
 
-    :raises ConfigurationError: it is not said, or by a name that cannot be part of an owner, or it is many.
+    :raises ConfigurationError: ``doOwner`` is missing or cannot be part of an owner, or the resource is an
+        Application.
     """
     owner = configuration.do_owner
     if not owner:
@@ -73,9 +75,10 @@ def require_do_owner(configuration: Configuration, token: str) -> None:
 
 
 def require_the_providers_eureka(properties: Properties) -> None:
-    """Do nothing for a registration at the Eureka that a patch and a deletion will ask.
+    """Require the provider's own Eureka for a registration without a state, since later commands know no
+    other.
 
-    :raises ConfigurationError: it names another connection, of which they would not know.
+    :raises ConfigurationError: the registration names another connection.
     """
     if properties.get("connection") not in (None, DEFAULT_CONNECTION):
         raise ConfigurationError(
@@ -85,9 +88,9 @@ def require_the_providers_eureka(properties: Properties) -> None:
 
 
 def require_an_id(properties: Properties) -> None:
-    """Do nothing for an id that a person has given.
+    """Require an instance id for a registration without a state.
 
-    :raises ConfigurationError: it is the default one, which another registration would have as well.
+    :raises ConfigurationError: the id is the default one, which another registration would have as well.
     """
     if completed(properties)[DEFAULT_ID]:
         raise ConfigurationError(

@@ -1,7 +1,7 @@
-"""Properties on the way between Pulumi's engine and ``registrations``: names, unknowns and secrets.
+"""Conversion of properties between Pulumi's engine and ``registrations``: names, unknown values and secrets.
 
-A secret comes wrapped. Its path is kept beside the plain properties, and what goes back is wrapped at the
-same paths. Source: sdk/go/common/resource/plugin/rpc.go of pulumi/pulumi.
+The engine wraps secrets. Their paths are kept beside the plain properties, and properties that go back are
+wrapped at the same paths. Source: sdk/go/common/resource/plugin/rpc.go of pulumi/pulumi.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from eurekube_provider.registrations.secret_values import SECRET, SIGNATURE, as_
 from eurekube_provider.registrations.values import UNKNOWN
 
 OUTPUT = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
-"""How a value is marked that may be unknown or a secret; sdk/go/common/resource/sig of pulumi/pulumi."""
+"""The mark of a value that may be unknown or a secret; sdk/go/common/resource/sig of pulumi/pulumi."""
 
 UNKNOWN_TEXT = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
-"""Stands for what is not known yet."""
+"""The text that the engine sends for an unknown value."""
 
 _MESSAGES = frozenset({"args", "inputs", "news", "old_inputs", "olds", "properties"})
-"""Fields of a request that may have secrets."""
+"""Fields of a request that may hold secrets."""
 
 _SHORTEST = 4
-"""A shorter text stands everywhere by chance."""
+"""The least length of a secret that is hidden in sentences; a shorter text occurs in any sentence by
+chance.
+"""
 
 Path = tuple[str, ...]
 
@@ -38,21 +40,21 @@ Path = tuple[str, ...]
 class Received:
     """Properties that the engine sent.
 
-    :ivar properties: plain, under the names that ``registrations`` has, with
-        :data:`~eurekube_provider.registrations.values.UNKNOWN` for what is not known yet.
-    :ivar secrets: the paths of what is a secret.
+    :ivar properties: plain values under the names of ``registrations``, with
+        :data:`~eurekube_provider.registrations.values.UNKNOWN` for unknown ones.
+    :ivar secrets: the paths of the secrets.
     """
 
     properties: Properties
     secrets: frozenset[Path] = field(default_factory=frozenset)
 
     def is_secret(self, name: str) -> bool:
-        """Return whether a property is a secret, or has one in it."""
+        """Return whether a property is a secret, or contains one."""
         return any(path[0] == name for path in self.secrets)
 
 
 def received(message: Any) -> Received:
-    """Read a message's properties, those of a state that the dynamic provider wrote as well."""
+    """Read the properties in an engine's message, also those of a state that the dynamic provider wrote."""
     properties: Properties = {}
     structured: Properties = {}
     for key, item in message.fields.items():
@@ -71,7 +73,7 @@ def received(message: Any) -> Received:
 
 
 def sent(properties: Mapping[str, Any], secrets: Iterable[Path] = ()) -> Any:
-    """A message with these properties, of which those at ``secrets`` are wrapped."""
+    """Return a message with these properties, in which the values at ``secrets`` are wrapped."""
     wanted = renamed(
         {key: _engine_value(item) for key, item in properties.items() if item is not None}, camel
     )
@@ -84,7 +86,9 @@ def sent(properties: Mapping[str, Any], secrets: Iterable[Path] = ()) -> Any:
 
 
 def with_secrets(message: Any, names: Container[str]) -> Any:
-    """The same message, of which the properties of these names are secrets; what is none yet is left so."""
+    """Return a copy of a message whose properties of these names are secrets; unknown values stay as they
+    are.
+    """
     copied: Any = struct_pb2.Struct()  # type: ignore[attr-defined]
     copied.CopyFrom(message)
     for key, item in message.fields.items():
@@ -94,7 +98,7 @@ def with_secrets(message: Any, names: Container[str]) -> Any:
 
 
 def hidden(text: str, request: Any) -> str:
-    """A sentence for everybody, without the texts that are secrets in any message of a request."""
+    """Return a sentence in which the secret texts of a request's messages are hidden."""
     found: set[str] = set()
     for name in _MESSAGES.intersection(request.DESCRIPTOR.fields_by_name.keys()):
         for item in getattr(request, name).fields.values():
@@ -119,7 +123,7 @@ def _find_texts(value: Any, found: set[str], *, within_secret: bool) -> None:
 
 
 def _python_value(value: Any) -> Any:
-    """A protobuf value, whose numbers may be any: the check refuses what is no port."""
+    """Return a protobuf value as a Python value; its numbers are floats."""
     kind = value.WhichOneof("kind")
     if kind == "struct_value":
         return {key: _python_value(item) for key, item in value.struct_value.fields.items()}
@@ -129,7 +133,7 @@ def _python_value(value: Any) -> Any:
 
 
 def _camel_path(path: Path) -> Path:
-    """A path as the engine has it: what an instance has of its own is named as a property is."""
+    """Return a path with the engine's names, also for the properties of an instance."""
     if path[0] == INSTANCES and len(path) > 2:
         return (*path[:2], camel(path[2]), *path[3:])
     return (camel(path[0]), *path[1:])

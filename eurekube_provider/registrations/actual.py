@@ -19,11 +19,12 @@ from eurekube_provider.registrations.registry_lists import LISTS
 class ActualState:
     """A resource's registrations in Eureka.
 
-    :ivar ours: everything that is registered for one of the owners, by place.
-    :ivar others: instances of others in a place of ours.
-    :ivar unsure: servers that did not answer, and why; what nobody holds may be there.
-    :ivar refused: instances that are listed as ours and that a server refuses to read, as under an id with a
-        slash, and why. No stack registers that: somebody else wrote our owner there.
+    :ivar ours: instances that are registered for one of the owners, by application and id.
+    :ivar others: instances of other owners under an application and id that the resource wants.
+    :ivar unsure: servers that did not answer, with the error; an instance that no other server holds may be
+        there.
+    :ivar refused: listed instances that carry our owner and that a server refuses to read, as under an id
+        with a slash, with the error. No stack registers such an id: somebody else wrote our owner there.
     """
 
     ours: dict[Key, Instance]
@@ -33,11 +34,11 @@ class ActualState:
 
     @property
     def everything(self) -> dict[Key, Instance]:
-        """Return the instances in the places of the resource, of any owner."""
+        """Return the instances under the resource's applications and ids, of any owner."""
         return self.ours | self.others
 
     def surplus(self, wanted: DesiredState) -> list[Instance]:
-        """Return our instances of an earlier call that are not asked for any more."""
+        """Return the owners' instances that the program does not ask for any more."""
         keys = wanted.keys
         return [each for key, each in self.ours.items() if key not in keys]
 
@@ -52,18 +53,21 @@ def read_actual(
     writes: bool = False,
     everywhere: bool = True,
 ) -> ActualState:
-    """Read past the servers' caches what is in the places of ``desired``, and what else its owners have.
+    """Read past the servers' caches the instances at the places of ``desired``, and its owners' other
+    instances.
 
-    Which places these are is known from the program, the state and, of an application, Eureka's list. That
-    one is up to 45 s old: what a call that failed left a moment ago may be found by a later reading only.
+    A place is an application and an instance id. Places come from the program, the state and, for an
+    application, Eureka's list. The list is up to 45 s old: an instance that a failed call left a moment ago
+    may be found by a later reading only.
 
     :param listed: the application's instances, where they were read a moment ago.
     :param also: places that a state knows.
-    :param writes: ``desired`` is about to be written or removed, or was a moment ago. Where others renew it,
-        many of its places are then read in batches, which cost the servers little and renew what they find:
-        what is ours, or what came since the list was made, if anything did. Other reads renew nothing.
-    :param everywhere: True if the place of a single instance is read from every server, and not from the
-        first that answers and holds something; those of an application are in any case.
+    :param writes: ``desired`` is about to be written or removed, or was a moment ago. Where others renew its
+        instances, many places are then read in batches, which cost the servers little and renew the instances
+        that they find: our own, and any that came since the list was made. Other reads renew nothing.
+    :param everywhere: True to read the place of a single instance from every server, and not from the first
+        that answers and holds an instance; the places of an application are read from every server in any
+        case.
     :raises RegistryError: no server answered.
     """
     if listed is None:
@@ -102,7 +106,9 @@ def read_actual(
 
 
 def _renewed(desired: DesiredState, owners: Sequence[str], listed: Sequence[Instance]) -> list[Instance]:
-    """The places where a renewal does no harm, of what others renew: no stranger is listed there."""
+    """Return the wanted instances that a renewal cannot harm: somebody else renews them, and no stranger
+    has their id.
+    """
     if desired.renewer == SELF_RENEWED:
         return []
     kept = {each.key for each in listed if each.owner not in owners or each.renewer == SELF_RENEWED}
@@ -111,7 +117,7 @@ def _renewed(desired: DesiredState, owners: Sequence[str], listed: Sequence[Inst
 
 
 def _read(peers: Peers, keys: Sequence[Key], renewed: Sequence[Instance]) -> UncachedReads:
-    """Read past the servers' caches, of which ``renewed`` in batches if they are many."""
+    """Read ``keys`` past the servers' caches; read the ``renewed`` instances in batches if they are many."""
     if not renewed or not peers.uses_batches(len(renewed)):
         return read_everywhere(peers, keys)
     done = {each.key for each in renewed}

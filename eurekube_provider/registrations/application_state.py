@@ -1,4 +1,4 @@
-"""A EurekaApplication's state: what a program changes of it, and what it says of Eureka."""
+"""The state of a EurekaApplication: its differences from a program, and its outputs as Eureka holds them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from eurekube_provider.registrations.properties import (
 
 
 def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
-    """Compare what Eureka held when the state was written with what is asked for now.
+    """Compare an application's state, as Eureka held it, with the checked properties of the program.
 
-    Another application is a replacement. So are other servers, as for a EurekaInstance.
-    Everything else updates in place: an instance with another id is registered before the old one goes.
+    Another application name needs a replacement, and so do other servers, as for a EurekaInstance. Everything
+    else updates in place: an instance with another id is registered before the old one goes.
 
     :param olds: a state's outputs.
     :param news: checked properties; anything may still be unknown, and counts as a change.
@@ -56,7 +56,7 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
 
 
 def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualState) -> Properties:
-    """The state: what was written, with what Eureka holds where that differs.
+    """Return the application's state: its written properties, replaced where Eureka holds other values.
 
     :param properties: checked properties, or an earlier state.
     """
@@ -106,7 +106,9 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
 
 
 def inputs(outs: Mapping[str, Any]) -> Properties:
-    """The inputs as if the program had asked for what Eureka holds, so that a preview shows drift."""
+    """Return the inputs of a program that asks for the instances as Eureka holds them, so that a preview
+    shows drift.
+    """
     return {**{key: outs[key] for key in MEMBER_INPUTS if key in outs}, **findings(outs)}
 
 

@@ -1,4 +1,4 @@
-"""Where callers of an application end up, and which resource of a program registers there."""
+"""The addresses at which callers reach an application, and the resource of a program that registers each."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from eurekube_provider.registrations.values import UNKNOWN
 
 
 class CalledAddress(NamedTuple):
-    """The address at which callers of an application call it; a port that is not enabled is None.
+    """The address at which callers call an instance of an application; a disabled port is None.
 
-    Some callers call the host name, as Spring does, others the address; a gateway tells hosts apart by name.
-    They find an instance by its VIP address, and may prefer those of their zone.
+    Some callers call the host name, as Spring does, others the IP address; a gateway tells hosts apart by
+    name. Callers find an instance by its VIP address, and may prefer those of their zone.
     """
 
     application: str
@@ -28,14 +28,15 @@ class CalledAddress(NamedTuple):
 
     @classmethod
     def all_of(cls, instances: Iterable[Mapping[str, Any]]) -> set[CalledAddress]:
-        """Return those of several instances' properties, as far as they are known."""
+        """Return the called addresses of several instances' properties, leaving out unknown ones."""
         return {at for each in instances if (at := cls.of(each)) is not None}
 
     @classmethod
     def of(cls, properties: Mapping[str, Any]) -> CalledAddress | None:
-        """Return that of an instance's properties; None where one is not known yet or cannot be used.
+        """Return the called address of an instance's properties; None where a property is unknown or
+        unusable.
 
-        An instance of which no port is enabled, or whose enforced status is not UP, is called by nobody.
+        Nobody calls an instance that has no enabled port, or whose enforced status is not UP.
         """
         full = completed(properties)
         ports = [
@@ -64,7 +65,7 @@ class CalledAddress(NamedTuple):
 
 
 class ProgramAddresses:
-    """The addresses that the program of a run asks for; any number of threads may share it."""
+    """The called addresses that each resource of a run's program asks for; threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -74,10 +75,11 @@ class ProgramAddresses:
     def take(
         self, owner: str, service_url: str, addresses: Iterable[CalledAddress]
     ) -> dict[CalledAddress, str]:
-        """Give a resource the addresses that it asks for, in place of what it asked for before.
+        """Record the addresses that a resource asks for, in place of those it asked for before.
 
-        :param service_url: the servers at which it registers there.
-        :returns: those that another resource has at the same servers, with its owner.
+        :param service_url: the servers at which the resource registers.
+        :returns: the addresses that another resource has at the same servers, each with that resource's
+            owner.
         """
         found: dict[CalledAddress, str] = {}
         with self._lock:

@@ -1,7 +1,7 @@
 """Waits of the plugin process that end when Pulumi is interrupted.
 
 A drain lasts for minutes. On the first Ctrl-C, or a SIGTERM, the engine sends every plugin a Cancel and waits
-for what is under way; on the second one, or when it dies, it hangs up. The plugin is in a process group of
+for the calls under way; on the second one, or when it dies, it hangs up. The plugin is in a process group of
 its own and gets no signal.
 """
 
@@ -18,17 +18,17 @@ from typing import Any
 from eurekube_provider.core.errors import DrainInterrupted
 
 POLL_SECONDS = 0.2
-"""How often a drain checks whether the engine is still there."""
+"""Seconds between two checks by a drain that the engine is still connected."""
 
 Wait = Callable[[float], None]
-"""Sleeps so many seconds.
+"""A function that sleeps the given number of seconds.
 
-:raises DrainInterrupted: it was interrupted.
+:raises DrainInterrupted: the sleep was interrupted.
 """
 
 
 class Cancellation:
-    """The waits of a process, which are cancelled together."""
+    """The waits of all calls of a process; one cancel ends them together."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -38,7 +38,7 @@ class Cancellation:
 
     @contextmanager
     def bounded(self, seconds: float) -> Iterator[None]:
-        """Bound all waits of the call that this thread serves to so many seconds together; 0 for no bound."""
+        """Limit the waits of this thread's call to ``seconds`` in total; 0 for no limit."""
         self._local.end = time.monotonic() + seconds if seconds else None
         try:
             yield
@@ -46,17 +46,17 @@ class Cancellation:
             self._local.end = None
 
     def begin_run(self) -> None:
-        """Begin a run: from now on a cancel ends all its calls, whether they began before it or after it.
+        """Begin a run of Pulumi: a later cancel ends all its calls, also those that begin after the cancel.
 
-        The engine goes on to send what it had begun to write down when it was interrupted.
+        An interrupted engine still sends the steps that it had begun to record.
         """
         with self._condition:
             self._before_run = self._cancelled
 
     def begin(self, drain_seconds: float) -> Wait:
-        """Begin a call that may drain, and give it its wait.
+        """Begin a call that may drain, and return its wait.
 
-        :raises DrainInterrupted: it would, and its run was cancelled already.
+        :raises DrainInterrupted: the call would drain, and its run was cancelled already.
         """
         with self._condition:
             if drain_seconds and self._before_run not in (None, self._cancelled):
@@ -70,7 +70,7 @@ class Cancellation:
             self._condition.notify_all()
 
     def wait_of_this_call(self) -> Wait:
-        """The wait of a call that begins now, which also ends when the caller is gone."""
+        """Return a wait for a call that begins now; it also ends when the caller has disconnected."""
         with self._condition:
             before = self._cancelled if self._before_run is None else self._before_run
         is_heard = _caller_is_there()
@@ -94,13 +94,14 @@ class Cancellation:
 
 
 CANCELLATION = Cancellation()
-"""The waits of this process."""
+"""The waits of all calls of this process."""
 
 
 def _caller_is_there() -> Callable[[], bool]:
-    """Return whether the engine still waits for the answer to the call that this thread serves.
+    """Return a function that tells whether the engine still waits for the answer to this thread's call.
 
-    The SDK hands gRPC's context to none of a provider's methods; it is found among its own callers' locals.
+    The SDK hands gRPC's context to none of a provider's methods; the context is found among the locals of the
+    callers' frames.
     """
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - there is no other way to it
     while frame is not None:

@@ -1,8 +1,8 @@
-"""How to reach Eureka, as a stack's configuration and the environment say.
+"""Connections to Eureka, read from a stack's configuration and the environment.
 
 One precedence for the program, the dynamic providers and the command line: the configuration wins over the
 environment. A stack that registers at several Eurekas names the others under ``eurekube:connections``; a
-resource only says the name. Credentials are found again each time, and never enter properties or state.
+resource gives only the name. Credentials are looked up for each call, and never enter properties or state.
 """
 
 from __future__ import annotations
@@ -31,42 +31,44 @@ NAMESPACE = "eurekube"
 """The namespace of the configuration keys, whatever the project's name: ``eurekube:url``."""
 
 OFFLINE_VARIABLE = "EUREKUBE_OFFLINE"
-"""The environment's word for ``eurekube:offline``: with it a preview asks no server."""
+"""The environment variable for ``eurekube:offline``: a preview then asks no server."""
 
 MUST_READ_VARIABLE = "EUREKUBE_MUST_READ"
-"""The environment's word for a refresh that fails where Eureka cannot be read, no matter who asked for it."""
+"""The environment variable that makes every refresh fail where Eureka cannot be read."""
 
 DEFAULT_OPERATOR_NAME = "eurekube"
-"""Default renewer of a registration, where neither it nor ``eurekube:operatorName`` names one."""
+"""The renewer of a registration where neither the registration nor ``eurekube:operatorName`` names one."""
 
 DEFAULT_CONNECTION = "default"
-"""The connection that ``eurekube:url`` and the keys beside it describe."""
+"""The name of the connection that ``eurekube:url`` and the keys beside it describe."""
 
 FIELDS = {re.sub("-(.)", lambda found: found[1].upper(), name): name for name in NAMES}
 """Keys of a connection in camelCase, each with its name in :meth:`Connection.configured`."""
 
 _NOWHERE = "http://eureka.invalid/eureka"
-"""Stands for the URL of a connection that has none, so that the rest of it is checked."""
+"""A stand-in URL for a connection that has none, so that its other fields can be checked."""
 
 _SIZE = "maxAnswerMib"
-"""The field that may be a number."""
+"""The one field of a connection that may be a number."""
 
 _SHORTEST = 4
-"""A shorter text stands everywhere by chance."""
+"""The least length of a value that is hidden in messages; a shorter one occurs in any text by chance."""
 
 _CAMEL = {known: field for field, known in FIELDS.items()}
 
 Setting = Callable[[str], str | None]
-"""Looks up a key of the configuration, without its namespace.
+"""A function that looks up a key of the configuration, given without its namespace.
 
-What has an attribute ``environment`` says with it which variables stand for what is not configured; for any
-other those of this process do. What has an attribute ``connections_made`` never changes: a connection is made
-of it once and kept there, unless a file has its secret, which may be another one by now.
+An attribute ``environment`` holds the variables that replace missing keys; without the attribute, those of
+this process do. A function with an attribute ``connections_made`` never changes its answers: a connection is
+made once and kept there, unless its secret is in a file, whose content may change.
 """
 
 
 def must_read() -> bool:
-    """Return whether each refresh fails where Eureka cannot be read, as any word but a no has it."""
+    """Return whether each refresh must fail where Eureka cannot be read: EUREKUBE_MUST_READ is set, not to
+    false or 0.
+    """
     return os.environ.get(MUST_READ_VARIABLE, "").lower() not in ("", "false", "0")
 
 
@@ -78,14 +80,14 @@ def _environment(setting: Setting) -> Mapping[str, str]:
 def configured_connection(
     setting: Setting, *, service_url: str | None = None, name: str = DEFAULT_CONNECTION
 ) -> Connection:
-    """The connection that the configuration and the environment describe.
+    """Return the connection that the configuration and the environment describe.
 
-    The default one is ``eurekube:url``, ``eurekube:user`` and so on, else EUREKA_URL, EUREKA_USER ...; one
-    of another name is an entry of ``eurekube:connections``, else EUREKA_<NAME>_URL, EUREKA_<NAME>_USER ...
+    The default one is ``eurekube:url``, ``eurekube:user`` and so on, else EUREKA_URL, EUREKA_USER ...; one of
+    another name is an entry of ``eurekube:connections``, else EUREKA_<NAME>_URL, EUREKA_<NAME>_USER ...
 
-    :param service_url: use these URLs, of a state say, with the credentials that are configured today.
-    :raises ConfigurationError: no URL, one that is none, no connection of that name, a name that is no text,
-        credentials of two kinds, a file that is not there.
+    :param service_url: use these URLs, such as a state's, with the credentials that are configured today.
+    :raises ConfigurationError: the URL is missing or malformed, no connection has that name, the name is no
+        text, there are credentials of two kinds, or a file is missing.
     """
     if not isinstance(name, str):  # a program may hand over whatever its language lets it write
         raise ConfigurationError("connection must be a text: the name of a connection")
@@ -108,7 +110,9 @@ def _configured(
 def _made_of(
     written: Setting, environment: Mapping[str, str], service_url: str | None, name: str
 ) -> Connection:
-    """Make a connection of its own fields."""
+    """Make a connection of its configured fields and the environment, without any other connection's
+    fields.
+    """
     prefix = _prefix(name)
     said: dict[str, str | None] = {}
 
@@ -132,13 +136,13 @@ def _made_of(
 
 
 def connection_problems(setting: Setting, connections: Any = None) -> list[str]:
-    """Return what is wrong with each named connection, whether or not a resource names it.
+    """Return the problems of each entry of ``eurekube:connections``, also of entries that no resource names.
 
-    One sentence a connection, which begins with ``eurekube:connections`` and repeats no credential. A
-    connection without a URL is none: its credentials are for the URLs of a state. A file that is not on this
-    machine is none: :func:`configured_connection` refuses it where a resource names the connection.
+    Each problem is one sentence, which begins with ``eurekube:connections`` and repeats no credential. A
+    missing URL is no problem: the credentials are for the URLs of a state. A file that is not on this machine
+    is no problem here: :func:`configured_connection` refuses it where a resource names the connection.
 
-    :param connections: those that are checked in place of the configured ones; a value in them may be
+    :param connections: entries to check in place of the configured ones; a value in them may be
         :data:`~eurekube_provider.registrations.values.UNKNOWN`.
     """
     where = f"{NAMESPACE}:connections"
@@ -166,7 +170,7 @@ def connection_problems(setting: Setting, connections: Any = None) -> list[str]:
 def may_hold_credentials(connections: Any) -> bool:
     """Return whether ``eurekube:connections`` has more than URLs without credentials and known fields.
 
-    What cannot be read, or has a name that no field has, may be a credential.
+    An entry that cannot be read, or a field of an unknown name, may hold a credential.
     """
     try:
         named = _object(connections or "{}", "")
@@ -181,12 +185,12 @@ def may_hold_credentials(connections: Any) -> bool:
 
 
 def connection_of_state(setting: Setting, service_urls: Iterable[str], name: str) -> Connection:
-    """The connection to the servers that a state names, whatever is configured by now.
+    """Return the connection to the servers that a state names, even if the configuration has changed.
 
-    Servers that no connection leads to get no credentials, since theirs may have been others; those of a
-    connection that has no URL belong to the state's.
+    Servers that no configured connection leads to get no credentials, since those may belong to other
+    servers; a connection without a URL gives its credentials to the state's servers.
 
-    :raises ConfigurationError: the connection of this name is there, and wrong.
+    :raises ConfigurationError: the connection of this name is configured, and wrong.
     """
     urls = tuple(service_urls)
     known = connection_to(setting, urls, name)
@@ -209,10 +213,11 @@ def connection_of_state(setting: Setting, service_urls: Iterable[str], name: str
 
 
 def connection_to(setting: Setting, service_urls: Iterable[str], name: str) -> Connection | None:
-    """The connection that is configured and shares a URL with these, and so leads to the same Eureka.
+    """Return the configured connection that shares a URL with ``service_urls``, and so leads to the same
+    Eureka.
 
-    :param name: is asked first.
-    :raises ConfigurationError: the connection of this name is there, and wrong.
+    :param name: the connection that is tried first.
+    :raises ConfigurationError: the connection of this name is configured, and wrong.
     """
     urls = set(service_urls)
     if _has_url(setting, name):
@@ -224,11 +229,11 @@ def connection_to(setting: Setting, service_urls: Iterable[str], name: str) -> C
 
 
 def abandoned_urls(setting: Setting) -> frozenset[str]:
-    """The servers at which nothing is to be removed any more: ``eurekube:abandonedUrls``.
+    """Return the URLs of ``eurekube:abandonedUrls``: servers from which no registration is removed any more.
 
-    They are gone for good, or lead to a Eureka that is known by another URL now.
+    These servers are gone for good, or lead to a Eureka that is known by another URL now.
 
-    :raises ConfigurationError: it is neither a list of URLs nor a text with commas.
+    :raises ConfigurationError: the value is neither a list of URLs nor a text with commas.
     """
     text = setting("abandonedUrls")
     if not text:
@@ -243,7 +248,7 @@ def abandoned_urls(setting: Setting) -> frozenset[str]:
 
 
 def connection_names(setting: Setting) -> list[str]:
-    """The connections that the configuration describes; of those in the environment only the default one.
+    """Return the names of the configured connections; of those in the environment only the default one.
 
     :raises ConfigurationError: ``eurekube:connections`` is no object.
     """
@@ -253,7 +258,7 @@ def connection_names(setting: Setting) -> list[str]:
 
 
 def _has_url(setting: Setting, name: str) -> bool:
-    """Return whether the configuration or the environment says where a connection leads."""
+    """Return whether the configuration or the environment gives a connection its URL."""
     if from_environment("url", _environment(setting), _prefix(name)):
         return True
     if name == DEFAULT_CONNECTION:
@@ -263,14 +268,14 @@ def _has_url(setting: Setting, name: str) -> bool:
 
 
 def _is_there(setting: Setting, name: str) -> bool:
-    """Return whether there is a connection of this name."""
+    """Return whether the configuration or the environment has a connection of this name."""
     if name == DEFAULT_CONNECTION or from_environment("url", _environment(setting), _prefix(name)):
         return True
     return name in _object(setting("connections") or "{}", f"{NAMESPACE}:connections")
 
 
 def _connection_if_usable(setting: Setting, name: str) -> Connection | None:
-    """A connection that is not the one that is asked for: what is wrong with it is not to be said here."""
+    """Return the connection of this name; None where its configuration is wrong, which others report."""
     try:
         return configured_connection(setting, name=name)
     except ConfigurationError:
@@ -278,7 +283,9 @@ def _connection_if_usable(setting: Setting, name: str) -> Connection | None:
 
 
 def _settings_of_entry(setting: Setting, environment: Mapping[str, str], name: str) -> Setting:
-    """The settings of one entry of ``eurekube:connections``; no message repeats a value of it."""
+    """Return the look-up of one entry of ``eurekube:connections``; error messages repeat none of its
+    values.
+    """
     where = f"{NAMESPACE}:connections"
     connections = _object(setting("connections") or "{}", where)
     _refuse_default(connections)
@@ -300,7 +307,7 @@ def _refuse_default(connections: Mapping[str, Any]) -> None:
 
 
 def _entry_of(connections: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """One entry of ``eurekube:connections``, whose fields are there; a value may be unknown."""
+    """Return one entry of ``eurekube:connections`` and require known fields; a value may be unknown."""
     where = f"{NAMESPACE}:connections.{name}"
     if name == DEFAULT_CONNECTION:
         _refuse_default(connections)
@@ -320,7 +327,9 @@ def _entry_of(connections: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _without_values(message: str, entry: Any) -> str:
-    """A sentence without what an entry has, which may be a credential in the wrong place, but for places."""
+    """Hide the values of a connection's entry in a message, since each may be a misplaced credential;
+    paths stay.
+    """
     values = entry.values() if isinstance(entry, Mapping) else ()
     for value in values:
         if isinstance(value, str) and len(value.strip()) >= _SHORTEST and "/" not in value:
@@ -329,7 +338,7 @@ def _without_values(message: str, entry: Any) -> str:
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:
-    """An object of the configuration, which arrives as JSON."""
+    """Return a JSON object of the configuration, parsed."""
     if isinstance(value, str):
         try:
             value = json.loads(value)

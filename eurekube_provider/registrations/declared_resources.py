@@ -1,8 +1,10 @@
-"""The wishes of this run's program, and the places that a removed resource has given to them.
+"""Resources that this run's program declares, and the return of places that a removed resource took from
+them.
 
-A move that was taken back has two resources in the state for a while: the engine finds the first one
-unchanged, and has the second one removed, which may have registered itself in the first one's place. Either
-may be a EurekaInstance or a EurekaApplication, of the same name or, where it adopted, of another.
+A move in a program that was taken back leaves two resources in the state for a while: the engine finds the
+first one unchanged, and has the second one removed, which may have registered itself in the first one's
+place. Each may be a EurekaInstance or a EurekaApplication, and the second one may have another name where it
+adopted.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from eurekube_provider.registrations.properties import Properties
 
 
 class DeclaredResources:
-    """The resources of this run that go on; any number of threads may share it.
+    """The resources that remain after this run; any number of threads may share it.
 
-    :ivar addresses: those of all that the program asks for.
+    :ivar addresses: the called addresses of all resources that the program asks for.
     """
 
     def __init__(self) -> None:
@@ -38,34 +40,38 @@ class DeclaredResources:
         self.addresses = ProgramAddresses()
 
     def add(self, state: Properties) -> None:
-        """The engine compared it with the program, and it is no replacement."""
+        """Add the state of a resource that the engine compared with the program and does not replace."""
         with self._lock:
             self._states.append(state)
 
     def checked(self, properties: Properties) -> None:
-        """The program of this run has a resource with these checked properties."""
+        """Record a resource that the program of this run has, by its checked properties."""
         with self._lock:
             self._checked.add(_name_of(properties))
 
     def is_checked(self, properties: Properties) -> bool:
-        """Return whether the program of this run has the resource, so far.
+        """Return whether the program of this run has declared the resource so far.
 
-        The engine calls for a difference twice, with arguments of one form: to compare what a refresh found
-        with the state, before it checks the program's properties, and to compare the state with those.
+        The engine calls diff twice, with arguments of one form: to compare a refresh's findings with the
+        state, before it checks the program's properties, and to compare the state with the program's
+        properties.
         """
         with self._lock:
             return _name_of(properties) in self._checked
 
     def ask_for(self, properties: Properties) -> None:
-        """The program of this run has a resource with these checked properties, and the state has it, too."""
+        """Record a resource that both the program of this run and the state have, by its checked
+        properties.
+        """
         with self._lock:
             self._asked_for.append(properties)
 
     def wanted_of(self, leaving: DesiredState) -> frozenset[Key]:
-        """The places of ``leaving`` that a resource of the program has at the same servers.
+        """Return the places (application and id) of ``leaving`` that a resource of the program wants at the
+        same servers.
 
-        Only a state that was edited by hand has a copy of a resource, with the same mark: what it names is
-        removed with nobody but the last of them. Refreshes and removals check no properties.
+        Only a state that was edited by hand has a copy of a resource, with the same incarnation: the
+        registration is then removed with the last copy only. Refreshes and removals check no properties.
         """
         with self._lock:
             _place(self._asked_for, self._wanted)
@@ -78,9 +84,10 @@ class DeclaredResources:
             )
 
     def give_back(self, leaving: DesiredState, find: Callable[[DesiredState], Peers]) -> None:
-        """Give what goes on its registrations back where ``leaving``, which is to be removed, has them.
+        """Register remaining resources again where ``leaving``, which is to be removed, took their
+        application and id.
 
-        :raises EurekubeError: Eureka cannot be asked, or did not do it.
+        :raises EurekubeError: Eureka cannot be asked, or did not write one.
         """
 
         def run(pair: tuple[DesiredState, DesiredState]) -> None:
@@ -100,7 +107,9 @@ class DeclaredResources:
                 list(executor.map(run, pairs))
 
     def _taken_by(self, leaving: DesiredState, place: Key) -> list[DesiredState]:
-        """Return the places of ``leaving`` that other creations have, which go on."""
+        """Return the remaining resources, not of ``leaving``, that have the application and id of
+        ``place``.
+        """
         with self._lock:
             _place(self._states, self._places)
             others = self._places.get(place, ())
@@ -109,16 +118,16 @@ class DeclaredResources:
 
 
 DECLARED_RESOURCES = DeclaredResources()
-"""The resources of this process's run."""
+"""The declared resources of the run that this process serves."""
 
 
 def _name_of(properties: Properties) -> tuple[str, bool]:
-    """Return the name that no two resources of a stack share: their owner, and their kind."""
+    """Return a key that no two resources of a stack share: owner, and True for a EurekaApplication."""
     return str(properties.get("owner")), "instances" in properties
 
 
 def _place(states: list[Properties], places: dict[Key, list[DesiredState]]) -> None:
-    """Have what was noted since stand where it is registered."""
+    """Move ``states`` into ``places``, under each application and instance id that they register."""
     while states:
         desired = DesiredState.from_properties(states.pop())
         for place in desired.keys:
@@ -126,6 +135,6 @@ def _place(states: list[Properties], places: dict[Key, list[DesiredState]]) -> N
 
 
 def _alone(desired: DesiredState, place: Key) -> DesiredState:
-    """One registration of a resource, as if there were no other."""
+    """Return a copy of a resource with only the registration of one application and id."""
     found = {key: each for key, each in desired.registrations.items() if each.instance.key == place}
     return replace(desired, registrations=found, has_members=False)

@@ -1,7 +1,7 @@
 """Properties of a EurekaInstance that follow from the others, so that its state need not hold them.
 
-Pulumi's engine writes the whole state again at every step of every resource, and what that costs goes by the
-number of properties. The forms, and what each costs: docs/decisions/0018-a-state-says-nothing-twice.md.
+Pulumi's engine writes the whole state again at every step of every resource, and the cost grows with the
+number of properties. The forms and their costs: docs/decisions/0018-a-state-says-nothing-twice.md.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ FIXED: Mapping[str, Any] = MappingProxyType(
 """The defaults that are the same for every registration."""
 
 _DERIVED = tuple(each for each in PROPERTIES if each.derive is not None and each.name not in FIXED)
-"""Properties whose default is derived from those before them."""
+"""Properties whose default is derived from properties before them."""
 
 _READ_BACK = "overridden_status"
-"""Properties of every state that come from Eureka, and that no checked properties have."""
+"""A property that every state has from Eureka, and that checked properties never have."""
 
 NOT_AMONG_INPUTS = (DEFAULT_ID, *(each.name for each in reversed(_DERIVED)))
 """Properties that the check derives from a program's inputs, and can derive again."""
 
 NOT_AMONG_OUTPUTS = (DEFAULT_ID, "status_is_enforced", "seen_owner")
-"""Properties of an instance that no program reads, or only where they have a value."""
+"""Properties of an instance that no program reads, or reads only where they have a value."""
 
 
 def shortened(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Properties without those that have their fixed default, whether or not they were written.
+    """Return properties without those that equal their fixed default.
 
-    A secure port that is enabled stays beside what enables it.
+    An enabled secure port is kept, even at its default.
     """
     kept = {"secure_port"} if properties.get("secure_port_enabled") else set()
     return {
@@ -48,11 +48,11 @@ def shortened(properties: Mapping[str, Any]) -> dict[str, Any]:
 def without_what_follows(
     properties: Mapping[str, Any], names: tuple[str, ...], kept: Container[str] = ()
 ) -> dict[str, Any]:
-    """Properties without those of ``names`` that :func:`completed` puts back as they are.
+    """Return properties without those of ``names`` that :func:`completed` puts back with the same value.
 
     :param names: :data:`NOT_AMONG_INPUTS` or :data:`NOT_AMONG_OUTPUTS`.
-    :param kept: properties that stay nevertheless: a secret, of which only its place says that it is one, and
-        what an earlier state has, so that a refresh does not show that it went.
+    :param kept: properties that stay nevertheless: a secret, which is marked only in its place, and a
+        property of an earlier state, so that a refresh does not show it as removed.
     """
     short = dict(properties)
     going = [name for name in names if name in short and name not in kept]
@@ -68,7 +68,7 @@ def without_what_follows(
 
 
 def completed(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of both; complete ones stay what they are."""
+    """Return properties with all defaults: undo :func:`shortened` and :func:`without_what_follows`."""
     full = {**FIXED, **properties}
     for each in _DERIVED:
         if each.name not in full and each.derive is not None:
@@ -85,7 +85,9 @@ def completed(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def default_instance_id(properties: Mapping[str, Any]) -> str | Marker | None:
-    """``<name>.<stack>.<project>:<application>:<port>``; None where what it is made of cannot be used."""
+    """Return ``<name>.<stack>.<project>:<application>:<port>``; None where one of the parts cannot be
+    used.
+    """
     application, port = properties.get("application"), properties.get("port")
     owner = properties.get("owner")
     if UNKNOWN in (application, port, owner):

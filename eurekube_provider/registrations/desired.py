@@ -1,7 +1,7 @@
-"""The desired state of a stack: the registrations of one resource, read from its properties or its state.
+"""The desired registrations of one resource of a stack, read from its properties or its state.
 
-A EurekaInstance is a EurekaApplication with one registration, but for what tells the members of an
-application from each other.
+A EurekaInstance is handled as a EurekaApplication with one registration; only an application's members carry
+a key that tells them apart.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MANAGEMENT = tuple(each for each in PROPERTIES if each.scope is Scope.MANAGEMEN
 
 
 class Called(NamedTuple):
-    """One copy of an application, by its id, and the port and the addresses at which it is called."""
+    """An instance's application, id and port, and the addresses at which it is called."""
 
     application: str
     instance_id: str
@@ -38,19 +38,21 @@ class Called(NamedTuple):
 
     @classmethod
     def from_instance(cls, instance: Instance) -> Called:
-        """Return what an instance says of itself, its address first."""
+        """Return the application, id, port and addresses of an instance, its IP address first."""
         addresses = (instance.ip_address, instance.host_name)
         return cls(*instance.key, str(instance.port.number), addresses)
 
 
 def came_back(known: Called, have: Called, renewer: str | None, *, was_ours: bool) -> bool:
-    """Return whether what no Eurekube owns is our own application, which registered itself again.
+    """Return whether an instance without an owner is our own application, which registered itself again.
 
-    It renews itself, and stands at the id, port and address at which it is known.
+    Our own application renews itself, and has the id, port and address at which it is known.
 
-    :param known: where a state has it; where a refresh wrote somebody else's there, what the program says.
-    :param renewer: as the program says.
-    :param was_ours: False for a state that an import wrote: there nothing says that it ever was ours.
+    :param known: the place and addresses in the state; where a refresh wrote somebody else's there, those of
+        the program.
+    :param renewer: the renewer in the program.
+    :param was_ours: False for a state that an import wrote, which does not prove that the instance ever was
+        ours.
     """
     return (
         was_ours
@@ -62,12 +64,13 @@ def came_back(known: Called, have: Called, renewer: str | None, *, was_ours: boo
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """One instance that is asked for.
+    """One instance that a resource asks for.
 
     :ivar instance: with owner, renewer and zone in its metadata; its status is UP where none is enforced.
     :ivar status: the status to enforce; None to start UP and to leave it to people from then on.
-    :ivar asked_status: the status that a state's program enforced; ``status`` is what Eureka held instead.
-    :ivar is_anothers: True if a state has here what Eureka held of another owner, or of none.
+    :ivar asked_status: the status that a state's program enforced; ``status`` is the one that Eureka held
+        instead.
+    :ivar is_anothers: True if the state has here an instance that Eureka held for another owner, or for none.
     """
 
     instance: Instance
@@ -81,8 +84,8 @@ class Registration:
     ) -> Registration:
         """Read checked properties, or those of a state; nothing in them may be unknown.
 
-        A state's ``status`` is what Eureka held. It counts as enforced only where ``status_is_enforced``
-        says so. What has its fixed default may be missing.
+        A state's ``status`` came from Eureka. It counts as enforced only where ``status_is_enforced`` says
+        so. Properties with a fixed default may be missing.
         """
         return cls.from_complete(completed(properties), more_metadata)
 
@@ -90,7 +93,7 @@ class Registration:
     def from_complete(
         cls, properties: Mapping[str, Any], more_metadata: Mapping[str, str] = EMPTY
     ) -> Registration:
-        """Read properties of which none is missing."""
+        """Read the properties of an instance, none of which may be missing."""
         status = Status(properties["status"]) if properties.get("status") else None
         if properties.get("status_is_enforced") is False:
             status = None
@@ -121,9 +124,10 @@ class Registration:
         )
 
     def released(self, previous: Registration, have: Instance | None) -> Registration:
-        """Add the status to bring about once: UP where ours is no longer asked for.
+        """Set UP as the status to enforce once, where the program no longer asks for the status that it
+        enforced.
 
-        What a person set since is left alone, as where nothing was ever enforced.
+        A status that a person has set since is left alone.
         """
         is_over = previous.asked_status is not None and self.status is None
         if is_over and have is not None and have.status is previous.asked_status:
@@ -133,15 +137,14 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class DesiredState:
-    """The registrations of one resource that checked properties, or a state's, ask for.
+    """The registrations of one resource, asked for by checked properties or by a state.
 
     :ivar registrations: by the keys that the program gave them; each carries its key in its metadata. An
         EurekaInstance's has its id for a key.
-    :ivar incarnation: the incarnation of the resource, as their metadata say. Empty for one that was made
-        before there were any; None where there is no state that could say: then every one of the owner's is
-        meant.
-    :ivar has_members: True if they are a EurekaApplication's, of which there may be others than these.
-    :ivar management: all that is the same for its registrations, to be compared.
+    :ivar incarnation: the incarnation of the resource, as in the instances' metadata. Empty for a resource
+        made before incarnations existed; None without a state: then every instance of the owner is meant.
+    :ivar has_members: True for a EurekaApplication, of which Eureka may hold more instances than these.
+    :ivar management: the properties that are the same for all its registrations, to be compared.
     """
 
     application: str
@@ -158,7 +161,7 @@ class DesiredState:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any]) -> DesiredState:
-        """Read the checked properties of either kind, or those of a state; nothing in them may be unknown."""
+        """Read the checked properties, or the state, of either kind of resource; no value may be unknown."""
         has_members = "instances" in properties
         properties = properties if has_members else completed(properties)
         incarnation = str(properties.get(INCARNATION) or "")
@@ -196,25 +199,25 @@ class DesiredState:
 
     @property
     def only(self) -> Registration:
-        """A EurekaInstance's registration."""
+        """The one registration of a EurekaInstance."""
         (only,) = self.registrations.values()
         return only
 
     @property
     def keys(self) -> dict[Key, str]:
-        """The program's key of each place in Eureka."""
+        """The program's key of each instance, by application and id."""
         return {each.instance.key: key for key, each in self.registrations.items()}
 
     @property
     def instances(self) -> dict[Key, Instance]:
-        """Return the wanted instance at each place in Eureka."""
+        """The wanted instances, by application and id."""
         return {each.instance.key: each.instance for each in self.registrations.values()}
 
     def is_its(self, held: Instance) -> bool:
         """Return whether ``held`` was registered by this creation, and by no other one of the same owner.
 
-        Under another name of the same stack it was, too: an update that renamed the resource may have ended
-        before the state was written.
+        An owner with another name in the same stack counts, too: an update that renamed the resource may have
+        ended before the state was written.
         """
         if self.incarnation not in (None, held.incarnation):
             return False
@@ -237,9 +240,9 @@ class DesiredState:
         return is_back if previous.incarnation is not None else lambda _: False
 
     def policies(self, ours: Iterable[Key]) -> dict[Key, InstancePolicy]:
-        """The policy by which each is planned.
+        """Return the policy by which each place (application and id) is planned.
 
-        :param ours: the places in which this resource has something, under whichever owner, or takes it over.
+        :param ours: the places in which this resource has an instance, under any owner, or takes one over.
         """
         policies = dict.fromkeys(ours, InstancePolicy(adopt=True))
         for each in self.registrations.values():
@@ -249,7 +252,9 @@ class DesiredState:
         return policies
 
     def without_state(self, ours: Mapping[Key, Instance] | None = None) -> DesiredState:
-        """Ask for the same without a state: what the owner has there keeps its incarnation."""
+        """Return the same wish without a state: instances that the owner already has keep their
+        incarnation.
+        """
         kept = dict(self.registrations)
         for key, each in self.registrations.items():
             held = (ours or {}).get(each.instance.key)
@@ -259,7 +264,9 @@ class DesiredState:
         return replace(self, registrations=kept, incarnation=None)
 
     def released(self, previous: DesiredState, ours: Mapping[Key, Instance]) -> DesiredState:
-        """Add UP where a status of ours is no longer asked for."""
+        """Set UP as the status to enforce once, at each place whose enforced status the program no longer
+        asks for.
+        """
         now = dict(self.registrations)
         for key, each in self.registrations.items():
             earlier = previous.registrations.get(key)
@@ -269,5 +276,5 @@ class DesiredState:
 
 
 def name_of(instance: Instance, keys: Mapping[Key, str]) -> str:
-    """The key by which the program, now or once, called an instance."""
+    """Return the key by which the program calls, or once called, an instance; else the instance id."""
     return keys.get(instance.key) or instance.metadata.get(MEMBER_KEY) or instance.instance_id

@@ -1,4 +1,6 @@
-"""A program's changes to a resource that a state has, as far as both kinds share them."""
+"""Changes of a program to a resource in the state, as far as EurekaInstance and EurekaApplication share
+them.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ from eurekube_provider.registrations.properties import (
 from eurekube_provider.registrations.values import UNKNOWN
 
 _FINDINGS = ("seen_owner", "held_by_others", SEEN_INCARNATION, LEAVING, STILL_ENFORCED)
-"""Findings of a refresh beside properties: of a EurekaApplication by the keys of its instances."""
+"""Properties in which a refresh notes its findings; in a EurekaApplication's each maps keys of instances."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateDifference:
     """The effect of an update.
 
-    :ivar replaces: the properties that need a new registration, which is made before the old one goes.
+    :ivar replaces: the changed properties that need a new registration, made before the old one is removed.
     """
 
     changes: bool
@@ -32,14 +34,15 @@ class StateDifference:
 
 
 def is_unfinished(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
-    """Return whether a refresh or the check found what an earlier run left, so that an update must see
-    to it.
+    """Return whether a refresh or the check found leftovers of an earlier run, which an update must
+    handle.
     """
     return any(olds.get(mark) or news.get(mark) for mark in MARKS)
 
 
 def adopted(state: Mapping[str, Any], news: Mapping[str, Any]) -> Properties:
-    """A state as an update reads it: where an import wrote it, Eureka names another owner than the stack.
+    """Return a state as an update reads it: one that an import wrote gets the program's owner and URLs, and
+    the owner in Eureka as ``seen_owner``.
 
     :param news: checked properties.
     """
@@ -53,10 +56,10 @@ def adopted(state: Mapping[str, Any], news: Mapping[str, Any]) -> Properties:
 
 
 def findings(state: Mapping[str, Any]) -> Properties:
-    """Return the leftovers that an update has to undo, and that no property shows.
+    """Return a refresh's findings that an update has to undo and that no other property shows.
 
-    A refresh writes it among the inputs, too: no program asks for it, so that a preview shows it, and the
-    next refresh finds nothing new.
+    A refresh writes them among the inputs, too: no program asks for them, so that a preview shows them, and
+    the next refresh finds nothing new.
 
     :param state: outputs, or inputs that a refresh wrote.
     """
@@ -67,12 +70,12 @@ def findings(state: Mapping[str, Any]) -> Properties:
 
 
 def without_findings(inputs: Mapping[str, Any]) -> Properties:
-    """Inputs without what a refresh found, and without the marks of an update that was made since."""
+    """Return inputs without a refresh's findings and without the marks of leftovers."""
     return {name: value for name, value in inputs.items() if name not in (*_FINDINGS, *MARKS)}
 
 
 def has_news(found: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
-    """Return whether findings tell anything that earlier ones do not."""
+    """Return whether ``found`` has a finding that ``known`` lacks."""
     return any(
         bool(value.items() - known[name].items())
         if isinstance(value, Mapping) and isinstance(known.get(name), Mapping)
@@ -82,13 +85,11 @@ def has_news(found: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
 
 
 def at_other_servers(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
-    """Return whether two lists of URLs have none in common, so that they may be two Eurekas."""
+    """Return whether the URLs of two states have none in common, so that they may lead to two Eurekas."""
     url = news.get("service_url")
     return url is UNKNOWN or set(str(olds.get("service_url")).split(",")).isdisjoint(str(url).split(","))
 
 
 def is_still_enforced(actual: Instance, asked: str | None) -> bool:
-    """Return whether ``actual`` carries the mark of another enforced status than the one that is asked
-    for.
-    """
+    """Return whether ``actual`` carries the mark of an enforced status other than ``asked``."""
     return actual.enforced not in ("", asked)

@@ -1,4 +1,4 @@
-"""Eureka's or a cluster's content, as a program reads it.
+"""Contents of Eureka or of a cluster, as a program's lookups return them.
 
 Every answer is a mapping of its own fields as well, so that Pulumi can export it as it is.
 """
@@ -20,37 +20,37 @@ from eurekube_provider.runtime.extras import needing
 
 
 class Plain(Mapping[str, Any]):
-    """A dataclass that is a mapping of its fields."""
+    """A base of dataclasses that are also mappings of their fields."""
 
     __slots__ = ()
 
     def __getattribute__(self, name: str) -> Any:
-        """A field, or what a mapping has; but no ``__iter__``.
+        """Return an attribute, and hide ``__iter__``.
 
-        An export of Pulumi makes a list of whatever says that it has one and is no dictionary: of the names
-        alone. A loop does not ask for it in this way.
+        An export of Pulumi makes a list of any object that shows an ``__iter__`` and is no dictionary: a list
+        of the names alone. A loop finds ``__iter__`` in another way.
         """
         if name == "__iter__":
             raise AttributeError(name)
         return super().__getattribute__(name)
 
     def __getitem__(self, name: str) -> Any:
-        """A field's value."""
+        """Return a field's value."""
         if name not in set(self):
             raise KeyError(name)
         return getattr(self, name)
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the fields."""
+        """Return the names of the fields."""
         return (each.name for each in fields(self))  # type: ignore[arg-type]
 
     def __len__(self) -> int:
-        """How many fields there are."""
+        """Return the number of fields."""
         return len(fields(self))  # type: ignore[arg-type]
 
 
 def plain(value: Any) -> Any:
-    """An answer as dictionaries and lists, at any depth."""
+    """Return a lookup's answer as dictionaries and lists, at any depth."""
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
@@ -60,7 +60,7 @@ def plain(value: Any) -> Any:
 class FoundInstance(Plain):
     """One instance as Eureka holds it.
 
-    :ivar status: its own, or the one that a person set over it.
+    :ivar status: the registered status, or the override that hides it.
     :ivar owner: the owner, empty where no Eurekube registered it.
     """
 
@@ -83,7 +83,7 @@ class FoundInstance(Plain):
 class FoundApplication(Plain):
     """An application as Eureka lists it, up to half a minute old.
 
-    :ivar instances: by instance id; none where Eureka does not know the application.
+    :ivar instances: sorted by instance id; empty where Eureka does not know the application.
     """
 
     name: str
@@ -91,7 +91,7 @@ class FoundApplication(Plain):
 
     @property
     def up(self) -> tuple[FoundInstance, ...]:
-        """The instances that callers are sent to."""
+        """The instances whose status is UP, which callers use."""
         return tuple(each for each in self.instances if each.status == Status.UP)
 
 
@@ -99,8 +99,8 @@ class FoundApplication(Plain):
 class FoundEndpoint(Plain):
     """One address of a Service.
 
-    :ivar name: the pod's name, else the address: a key for what is registered of it.
-    :ivar ports: by their names; an empty name for the only one of a Service that has none.
+    :ivar name: the pod's name, else the address: a key for an instance registered for this endpoint.
+    :ivar ports: port numbers by port name; an empty name for the only port of a Service whose port has none.
     """
 
     name: str
@@ -114,7 +114,7 @@ class FoundEndpoint(Plain):
 
 @dataclass(frozen=True)  # an export reads its __dict__
 class FoundEndpoints(Plain):
-    """A Service's EndpointSlices, joined; no endpoints where there is no such Service."""
+    """The endpoints of all EndpointSlices of a Service; empty where there is no such Service."""
 
     namespace: str
     service: str
@@ -122,12 +122,12 @@ class FoundEndpoints(Plain):
 
     @property
     def ready(self) -> tuple[FoundEndpoint, ...]:
-        """The endpoints that callers can be sent to."""
+        """The endpoints that are ready and not terminating, to which callers can be sent."""
         return tuple(each for each in self.endpoints if each.ready and not each.terminating)
 
 
 def find_application(peers: Peers, name: str) -> FoundApplication:
-    """Return an application from the list of everything, up to half a minute old.
+    """Return an application from Eureka's full list, up to half a minute old.
 
     :raises RegistryError: Eureka cannot be asked.
     """
@@ -140,7 +140,7 @@ def find_application(peers: Peers, name: str) -> FoundApplication:
 
 
 def find_instance(peers: Peers, application: str, instance_id: str) -> FoundInstance | None:
-    """One instance as Eureka holds it at this moment; None where it holds none.
+    """Return one instance as Eureka holds it at this moment; None where Eureka does not hold it.
 
     :raises RegistryError: Eureka cannot be asked.
     """
@@ -154,7 +154,7 @@ def find_instance(peers: Peers, application: str, instance_id: str) -> FoundInst
 def find_endpoints(
     service: str, namespace: str, kubeconfig: str | Path | None = None, context: str | None = None
 ) -> FoundEndpoints:
-    """A Service's endpoints.
+    """Return a Service's endpoints.
 
     :param kubeconfig: default as kubectl finds it.
     :raises EurekubeError: the cluster cannot be asked; MissingExtra where there is no client for it.
@@ -170,11 +170,12 @@ def find_endpoints(
 
 
 def map_endpoints(slices: Iterable[Mapping[str, Any]]) -> list[FoundEndpoint]:
-    """The endpoints of EndpointSlices as the API sends them; of a pod with two addresses, the IPv4 one.
+    """Return the endpoints of EndpointSlices as the API sends them; of a pod with two addresses, the IPv4
+    one.
 
     Host names count only where no endpoint has an address.
 
-    Without those of a mirror's slices, which came out of Eureka.
+    A mirror's slices are left out, since they came from Eureka.
     """
     found: list[FoundEndpoint] = []
     slices = [each for each in slices if not is_mirrored(each)]
@@ -204,7 +205,7 @@ def map_endpoints(slices: Iterable[Mapping[str, Any]]) -> list[FoundEndpoint]:
 
 
 def found_instance(instance: Instance) -> FoundInstance:
-    """Return an instance as lookups do."""
+    """Convert an instance of Eureka to the form that lookups return."""
     properties = properties_of(instance)
     properties |= {"zone": instance.zone or "", "metadata": dict(instance.metadata)}
     return FoundInstance(**{each.name: properties[each.name] for each in fields(FoundInstance)})

@@ -1,8 +1,8 @@
-"""A stack's registrations out of service before they are removed, and back where that was given up.
+"""Drains of a stack's registrations before removal, and their return to service where a removal is given up.
 
-The mark is written before the status, and goes after it: a run that dies in whatever moment leaves what is
-recognised as ours. The next run of the stack puts it back into service, or goes on to remove it. A person's
-OUT_OF_SERVICE carries no mark, and is never touched here.
+The mark in the metadata is written before the status, and removed after it: a run that dies at any moment
+leaves instances that are recognised as ours. The next run of the stack puts such an instance back into
+service, or goes on to remove it. A person's OUT_OF_SERVICE carries no mark, and is never touched here.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from eurekube_provider.registrations.registry_lists import LISTS
 _T = TypeVar("_T")
 
 THREADS = 8
-"""Single requests under way at once."""
+"""The number of single requests that are under way at once."""
 
 MOST_READ = 64
-"""How many instances are read one by one to see whether one of them is leaving."""
+"""The number of instances that are read one by one to see whether one of them is leaving."""
 
 _NOTHING: Mapping[Key, Instance] = {}
 RegisteredAt = tuple[Peers, Instance]
 
 
 def unmarked(instance: Instance) -> Instance:
-    """An instance without our mark."""
+    """Return an instance without the mark of a drain."""
     if LEAVING_KEY not in instance.metadata:
         return instance
     kept = {key: value for key, value in instance.metadata.items() if key != LEAVING_KEY}
@@ -54,17 +54,18 @@ def unmarked(instance: Instance) -> Instance:
 def drain(
     registered: Iterable[RegisteredAt], seconds: float, wait: Callable[[float], None]
 ) -> frozenset[Key]:
-    """Put out of service what callers still call, and wait until they have forgotten it; one wait for all.
+    """Put instances that callers still use out of service, and wait until callers have forgotten them; one
+    wait for all.
 
-    What an earlier drain left out of service is waited for as long: nobody knows for how long it was out.
-    Another run of the stack may go on meanwhile: ``eurekube apply`` knows no lock, and that of a machine that
-    sleeps is broken by a person.
+    Instances that an earlier drain left out of service get the same wait: nobody knows for how long they were
+    out. Another run of the stack may go on meanwhile: ``eurekube apply`` takes no lock, and a person may
+    break the lock of a machine that sleeps.
 
-    :param wait: sleeps so many seconds, and raises what ends it before.
-    :returns: the places in which something else was registered meanwhile, which must stay.
-    :raises DrainInterrupted: it was ended, or another run has put one back into service; all is in service
-        again, or marked so that the next run does it.
-    :raises RegistryError: one could not be put out of service; the others are in service again.
+    :param wait: sleeps the given seconds, and raises an exception to end the drain.
+    :returns: applications and ids of instances that were registered again meanwhile, which must stay.
+    :raises DrainInterrupted: the wait was ended, or another run has put an instance back into service; all
+        instances are in service again, or marked so that the next run puts them back.
+    :raises RegistryError: an instance could not be put out of service; the others are in service again.
     """
     leaving = [
         (peers, one)
@@ -99,18 +100,18 @@ def was_left(
     tell: Callable[[str], None] = lambda _: None,
     is_back: Callable[[Instance], bool] | None = None,
 ) -> frozenset[str]:
-    """Return an earlier run's leftovers among these that an update must see to.
+    """Return the kinds of leftovers of an earlier run among ``wanted`` that an update must handle.
 
-    Of many, those are read of which a list shows it, and some others: the list is up to 30 s old. A list
-    alone shows what an update of an application has added.
+    Of many instances, only those are read that a list shows as left over, and a few others: the list is up to
+    30 s old. Instances that an update added to an application are found in the list alone.
 
-    :param in_state: the state's registrations, which must stay as the state has them. What renews itself is
-        not expected: it went when it ended.
-    :param tell: gets a sentence about why what is missing cannot be registered again.
-    :param is_back: True if an instance is our own application, which registered itself again: what the state
-        has is :data:`ABSENT` then.
-    :returns: of :data:`LEAVING`, :data:`STILL_ENFORCED`, :data:`HALF_DONE` and :data:`ABSENT` those that
-        were found. Nothing is :data:`ABSENT` where somebody else stands at such an address by now: an update
+    :param in_state: the state's registrations, which must stay as the state has them. An instance that renews
+        itself may be missing: it was removed when its process ended.
+    :param tell: gets a sentence that says why a missing instance cannot be registered again.
+    :param is_back: returns True for our own application, which registered itself again: the state's
+        registration is then :data:`ABSENT`.
+    :returns: those of :data:`LEAVING`, :data:`STILL_ENFORCED`, :data:`HALF_DONE` and :data:`ABSENT` that were
+        found. :data:`ABSENT` is left out where somebody else is registered at the address by now: an update
         could only fail.
     :raises RegistryError: no server answers.
     """
@@ -142,8 +143,8 @@ def _added(
     held: Mapping[Key, Instance | None],
     in_state: Mapping[Key, Instance],
 ) -> bool:
-    """Return whether Eureka holds, of the same creation of an application, what neither program nor state
-    has.
+    """Return whether Eureka holds an instance of the same application's creation that neither program nor
+    state has.
     """
     made = {
         (have.owner, have.application, have.incarnation)
@@ -185,9 +186,9 @@ def _marks_left(
 
 
 def _is_as_callers_see(have: Instance, before: Instance) -> bool:
-    """Return whether both say the same to callers and to anyone who renews them.
+    """Return whether two instances are the same for callers and for renewers.
 
-    Other metadata than ours may be changed in Eureka by anyone who runs the application.
+    Metadata that are not Eurekube's do not count: anyone who runs the application may change them in Eureka.
     """
     keys = {key for key in (*have.metadata, *before.metadata) if key.startswith(RESERVED_PREFIX)}
     keys -= {LEAVING_KEY, ENFORCED_KEY, INCARNATION_KEY, OWNER_KEY}
@@ -196,13 +197,13 @@ def _is_as_callers_see(have: Instance, before: Instance) -> bool:
 
 
 def clear_override(peers: Peers, instance: Instance) -> Instance | None:
-    """Undo a drain: into service again, and then without our mark. Does nothing without the mark.
+    """Undo a drain: put the instance back into service, then remove the mark.
 
-    While a server is away, which may hold our status, the mark stays: without it that status would pass for a
-    person's when the server is back. The next run looks again.
+    Do nothing without the mark. The mark stays while a server is away that may hold our status: without the
+    mark, that status would pass for a person's when the server is back. The next run tries again.
 
-    :returns: the instance in Eureka now, None for none.
-    :raises RegistryError: a server did not do it; the mark is still there.
+    :returns: the instance in Eureka now, None where there is none.
+    :raises RegistryError: a server did not put it back; the mark is still there.
     """
     have = peers.read(*instance.key)
     if have is None or have.owner != instance.owner or not have.is_leaving:
@@ -215,9 +216,9 @@ def clear_override(peers: Peers, instance: Instance) -> Instance | None:
 
 
 def put_all_back(peers: Peers, instances: Sequence[Instance]) -> None:
-    """Undo the drains of many.
+    """Undo the drains of many instances.
 
-    :raises RegistryError: the first that was not done; the others were.
+    :raises RegistryError: the first drain that could not be undone; the others were still tried.
     """
 
     failed = _for_each(_put_back_or_error, [(peers, one) for one in instances])
@@ -227,7 +228,9 @@ def put_all_back(peers: Peers, instances: Sequence[Instance]) -> None:
 
 
 def _take_out(peers: Peers, instance: Instance) -> None:
-    """Mark it, and set its status at once: another run that puts back many meanwhile takes marks off."""
+    """Mark an instance as leaving, and set its status right after: another run may take marks off
+    meanwhile.
+    """
     writer = Writer(peers)
     if not instance.is_leaving:
         writer.write(replace(instance, metadata={**instance.metadata, LEAVING_KEY: "true"}), instance)
@@ -247,7 +250,7 @@ def _put_back_or_error(peers: Peers, instance: Instance) -> EurekubeError | None
 
 
 def _failure_text(leaving: Sequence[RegisteredAt], failed: Sequence[EurekubeError | None], why: str) -> str:
-    """One sentence on what stands now."""
+    """Return a sentence on the instances' state after a failed drain."""
     first = leaving[0][1]
     more = f" and {len(leaving) - 1} more" if len(leaving) > 1 else ""
     named = f"drain {first.application} {first.instance_id}{more}: {why}, and nothing was removed;"
@@ -261,7 +264,9 @@ def _failure_text(leaving: Sequence[RegisteredAt], failed: Sequence[EurekubeErro
 
 
 def _for_each(work: Callable[[Peers, Instance], _T], registered: Sequence[RegisteredAt]) -> list[_T]:
-    """Do it for each, several at once; the first exception is raised when none is under way any more."""
+    """Call ``work`` for each instance, several at once; raise the first exception once all calls have
+    ended.
+    """
     if len(registered) == 1:
         return [work(*registered[0])]
     with ThreadPoolExecutor(THREADS) as executor:

@@ -1,9 +1,8 @@
-"""Instances that Eureka holds and no state has, as a resource: for ``pulumi import``, and for a program's
-``get``.
+"""Import of instances that Eureka holds and no state has, for ``pulumi import`` and for a program's ``get``.
 
-It mostly belongs to somebody else. So what an import makes of it asks to adopt it, and keeps who renews it:
-an instance that no Eurekube registered is renewed by its own client, and would stay UP for ever if an
-operator did that, too. What a program gets is read only, and says whose it is.
+The instance mostly belongs to somebody else. An import therefore asks to adopt the instance, and keeps its
+renewer: an instance that no Eurekube registered is renewed by its own client, and would stay UP for ever if
+an operator renewed it, too. The result of ``get`` is read only, and names the owner.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from eurekube_provider.registrations.values import SETTABLE_STATUSES, OnConflict
 
 
 def imported_instance(id_: str, owner: StackOwner, service_url: str, peers: Peers) -> Found | None:
-    """The instance that ``APPLICATION/instance-id`` names; None where Eureka holds none.
+    """Return the instance that ``APPLICATION/instance-id`` names; None where Eureka holds none.
 
-    :raises ConfigurationError: it is no such id.
+    :raises ConfigurationError: the id has another form.
     :raises RegistryError: Eureka cannot be asked.
     """
     held = _held(id_, peers)
@@ -51,12 +50,12 @@ def imported_instance(id_: str, owner: StackOwner, service_url: str, peers: Peer
 
 
 def imported_application(id_: str, owner: StackOwner, service_url: str, peers: Peers) -> Found | None:
-    """The instances of an application that no other Eurekube has; None where Eureka lists none.
+    """Return the instances of an application that no other owner has; None where Eureka lists none.
 
-    Without those that no request can name, or whose contents nobody reads for certain. Keys are the
+    Instances that no request can name, or whose contents cannot be read exactly, are left out. Keys are the
     instances' ids, or numbers where an id cannot be a key.
 
-    :raises ConfigurationError: it is no name of an application.
+    :raises ConfigurationError: the id is no name of an application.
     :raises RegistryError: Eureka cannot be asked.
     """
     listed = _listed(id_, peers)
@@ -81,10 +80,11 @@ def imported_application(id_: str, owner: StackOwner, service_url: str, peers: P
 
 
 def as_not_ours(found: Found) -> Found:
-    """Return instances as nobody's of the stack, unless one of them is the stack's.
+    """Mark an imported resource as not yet adopted, unless the stack owns one of its instances.
 
-    Its ``owner`` is whom Eureka names, empty for nobody, or for several. It has no URLs, so that an update
-    knows that it is yet to be adopted. A program's ``get`` has the same answer: the engine asks alike.
+    Its ``owner`` is then the one that Eureka names, empty for nobody, or for several. It has no URLs, by
+    which an update knows that it is yet to be adopted. A program's ``get`` has the same answer, since the
+    engine makes the same request.
     """
     state = dict(found.properties)
     others = state.get("held_by_others")
@@ -100,9 +100,9 @@ def as_not_ours(found: Found) -> Found:
 
 
 def _held(id_: str, peers: Peers) -> Instance | None:
-    """The instance that an id names.
+    """Return the instance that an id names.
 
-    :raises ConfigurationError: it is no such id.
+    :raises ConfigurationError: the id has another form than APPLICATION/instance-id.
     """
     application, _, instance_id = id_.strip().partition("/")
     if not application or not instance_id:
@@ -116,7 +116,7 @@ def _held(id_: str, peers: Peers) -> Instance | None:
 def _listed(id_: str, peers: Peers) -> list[Instance]:
     """Return Eureka's list of the application that an id names.
 
-    :raises ConfigurationError: it names one instance, or a resource that a stack has made.
+    :raises ConfigurationError: the id names one instance, or a resource that a stack has made.
     """
     name = id_.strip()
     if "/" in name or not name:
@@ -128,7 +128,9 @@ def _listed(id_: str, peers: Peers) -> list[Instance]:
 
 
 def _by_key(listed: Iterable[Instance], peers: Peers) -> dict[str, Instance]:
-    """Return these instances by id, or by a number where an id cannot be a key."""
+    """Return listed instances, read one by one, under their id, or under a number where the id cannot be a
+    key.
+    """
     read = read_each(peers, [one.key for one in listed], Refused()).values()
     held = [found for found in read if found is not None and not found.unreadable]
     found_by_key = {}
@@ -139,14 +141,14 @@ def _by_key(listed: Iterable[Instance], peers: Peers) -> dict[str, Instance]:
 
 
 def _own(held: Instance) -> Properties:
-    """Return the inputs of one instance of an application."""
+    """Return the inputs that ask for one instance of an application as Eureka holds it."""
     return {name: value for name, value in _asking_for(held).items() if name in OWN}
 
 
 def _require_usable(id_: str, checked: Checked) -> Properties:
-    """Checked properties.
+    """Return the checked properties.
 
-    :raises ConfigurationError: what stands there cannot be asked for.
+    :raises ConfigurationError: a program could not ask for the instance as it stands.
     """
     if checked.problems:
         reasons = "; ".join(f"{one.property}: {one.reason}" for one in checked.problems)
@@ -155,7 +157,9 @@ def _require_usable(id_: str, checked: Checked) -> Properties:
 
 
 def _asking_for(held: Instance) -> Properties:
-    """Return the inputs that ask for an instance as it stands; a person's status stays a person's."""
+    """Return the inputs that ask for an instance as it stands; its status is left out, so that an override
+    stays a person's.
+    """
     found = properties_of(held)
     for name in ("status", "owner", "renewer"):
         found.pop(name, None)

@@ -1,4 +1,4 @@
-"""Translates the properties of a registration to an instance, and what Eureka holds back to properties."""
+"""Conversion of a registration's properties to an instance, and of an instance in Eureka to properties."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _DESCRIBED = tuple(each for each in PROPERTIES if each.at)
 _NO_METADATA = frozenset({INCARNATION_KEY, LEAVING_KEY, ENFORCED_KEY}) | {
     each.at[1] for each in _DESCRIBED if each.at[0] == "metadata" and len(each.at) > 1
 }
-"""Metadata that are not a person's: our marks, and what is a property of its own."""
+"""Metadata keys that are not a person's: Eurekube's marks, and keys that are properties of their own."""
 
 
 def instance_of(properties: Mapping[str, Any], status: Status, marks: Mapping[str, str]) -> Instance:
     """Make the instance that properties ask for.
 
-    :param properties: complete ones of one registration; nothing in them may be unknown.
+    :param properties: all properties of one registration; none may be unknown.
     """
     fields: dict[str, Any] = {"metadata": {}}
     for each in _DESCRIBED:
@@ -43,7 +43,7 @@ def instance_of(properties: Mapping[str, Any], status: Status, marks: Mapping[st
 def properties_of(actual: Instance) -> Properties:
     """Return the properties that ask for an instance as Eureka holds it.
 
-    What no Eurekube registered is renewed by its own client.
+    An instance that no Eurekube registered counts as renewed by its own client.
     """
     found: Properties = {"status": actual.status.value}
     for each in _DESCRIBED:

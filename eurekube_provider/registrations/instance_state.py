@@ -1,4 +1,4 @@
-"""A EurekaInstance's state: what a program changes of it, and what it says of Eureka."""
+"""The state of a EurekaInstance: its differences from a program, and its outputs as Eureka holds them."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from eurekube_provider.registrations.properties import (
 )
 
 IDENTITY = ("application", "instance_id")
-"""Identity of a registration: with another one it is another registration."""
+"""Properties that identify a registration: a change of one makes another registration."""
 
 
 def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
-    """Compare what Eureka held when the state was written with what is asked for now.
+    """Compare an instance's state, as Eureka held it, with the checked properties of the program.
 
-    Another application or id is another registration, made before the old one is removed. So is one at
-    other servers. Two lists of URLs without a common one may still lead to the same Eureka: the new one then
-    stands in the old one's place with an incarnation of its own, and the removal of the old one leaves it.
-    Lists that share a URL are the same Eureka and update in place; their order means nothing.
+    Another application, id or set of servers makes another registration, which is made before the old one is
+    removed. Two lists of URLs without a common one may still lead to the same Eureka: the new one then stands
+    in the old one's place with an incarnation of its own, and the removal of the old one leaves it. Lists
+    that share a URL are the same Eureka and update in place; their order means nothing.
 
     :param olds: a state's outputs.
     :param news: checked properties; anything may still be unknown, and counts as a change.
@@ -66,12 +66,12 @@ def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
 
 
 def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualState) -> Properties:
-    """The state: the checked properties, with what Eureka holds in their place.
+    """Return the instance's state: the checked properties, replaced by the values that Eureka holds.
 
-    ``owner`` stays what the properties say: it is whom Eureka must name for us to change or remove the
-    instance, and must never become somebody else's. ``seen_owner`` is whom Eureka names, empty for nobody.
-    A fixed default that Eureka holds is left out, unless the earlier state has it: a refresh is not to show
-    that it went.
+    ``owner`` stays as in the properties: Eureka must name this owner before we change or remove the instance,
+    and it must never become somebody else's. ``seen_owner`` is the owner that Eureka names, empty for nobody.
+    A fixed default that Eureka holds is left out, unless the earlier state has it: a refresh must not show it
+    as removed.
 
     :param properties: checked properties, or an earlier state.
     """
@@ -98,7 +98,9 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
 
 
 def inputs(outs: Mapping[str, Any]) -> Properties:
-    """The inputs as if the program had asked for what Eureka holds, so that a preview shows drift."""
+    """Return the inputs of a program that asks for the instance as Eureka holds it, so that a preview
+    shows drift.
+    """
     wanted = {key: outs[key] for key in (*INPUTS, DEFAULT_ID) if key in outs}
     if not completed(outs)["status_is_enforced"]:
         wanted.pop("status", None)
@@ -111,9 +113,9 @@ def id_of(desired: DesiredState, _properties: Mapping[str, Any]) -> str:
 
 
 def _seen_incarnation(properties: Mapping[str, Any], actual: Instance) -> str | None:
-    """The incarnation that is there, where it is not the state's and has to be written; else None.
+    """Return the incarnation in Eureka where it differs from the state's; else None.
 
-    What no stack registered has none, and is no other one.
+    An instance that no stack registered has no incarnation, and counts as no difference.
     """
     is_other = actual.incarnation != (properties.get(INCARNATION) or "")
     is_named = bool(actual.incarnation) or actual.owner == properties["owner"]

@@ -1,7 +1,7 @@
 """The life of a resource's registrations in Eureka: created, changed, read and removed, one or many alike.
 
-What must change is decided by :func:`~eurekube_provider.core.plan.plan` against what Eureka holds at this
-moment, never against the state: a call that failed half-way is finished by the next one.
+:func:`~eurekube_provider.core.plan.plan` decides the changes against the contents of Eureka at this moment,
+    never against the state: a call that failed half-way is finished by the next one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from eurekube_provider.registrations.rollback import carry_out, errors_of, group
 from eurekube_provider.registrations.values import OnConflict
 
 REPORTED_WITHIN_SECONDS = 1.0
-"""Servers tell each other within half a second what they have taken."""
+"""Seconds until a server has replicated a write to its peers; servers do so within half a second."""
 
 _VERIFY_ATTEMPTS = 5
 
@@ -44,8 +44,9 @@ _VERIFY_ATTEMPTS = 5
 class Removal:
     """The result of a removal.
 
-    :ivar left: instances that have another owner by now, were registered again since, or must stay.
-    :ivar refused: instances that are listed as ours and that no request can remove, and why.
+    :ivar left: instances that were not removed: they have another owner by now, were registered again, or
+        must stay.
+    :ivar refused: instances that are listed as ours and that no request can remove, each with the error.
     """
 
     removed: tuple[Instance, ...] = ()
@@ -59,15 +60,16 @@ def create(
     checks: RemovalChecks | None = None,
     wait: Callable[[float], None] = time.sleep,
 ) -> ActualState:
-    """Register all or none: after a failure what was sent is taken back, or the error says what may be left.
+    """Register all instances or none: after a failure, sent registrations are taken back, or the error names
+    those that may be left.
 
-    What another incarnation of the same owner has in a place of ours is taken over. What it has elsewhere is
-    the business of the resource that it belongs to, whose removal follows; or else of the next update.
+    An instance of another incarnation of the same owner is taken over where we want its place. Its instances
+    elsewhere are left to the removal of the resource that they belong to, or to the next update.
 
     :returns: the instances of this incarnation in Eureka.
-    :raises OwnershipConflict: somebody else stands there, and nothing is to be adopted.
-    :raises SomeFailed: as well, where there are many; names each that failed.
-    :raises RegistryError: Eureka did not do it, or could not even be asked.
+    :raises OwnershipConflict: somebody else's instance stands in the place, and the program does not adopt.
+    :raises SomeFailed: several instances failed; names each.
+    :raises RegistryError: Eureka did not register an instance, or could not be asked.
     """
     before = _in_service(wanted, [wanted.owner], peers)
     planned = _plan_for(wanted, before, peers)
@@ -89,12 +91,13 @@ def update(
     checks: RemovalChecks | None = None,
     wait: Callable[[float], None] = time.sleep,
 ) -> ActualState:
-    """Bring Eureka to ``wanted``. After a failure what was done stays, and nothing was removed.
+    """Bring Eureka to ``wanted``.
 
-    Instances of the previous owner are ours too: a renamed stack updates in place. So is an application that
-    renews itself and registered itself again. What failed stands again as it stood before.
+    After a failure the finished changes stay, and nothing was removed. Instances of the previous owner count
+    as ours: a renamed stack updates in place. An application that renews itself and registered itself again
+    counts as ours, too. An instance whose change failed is restored.
 
-    :raises OwnershipConflict: as for :func:`create`; so are the other errors.
+    :raises OwnershipConflict: as for :func:`create`, which also names the other errors.
     """
     before = _in_service(wanted, [wanted.owner, previous.owner], peers, previous.keys)
     if wanted.incarnation is None:
@@ -116,7 +119,7 @@ def update(
 
 
 def preview(wanted: DesiredState, peers: Peers) -> list[str]:
-    """A line for each step of :func:`update`, asked of Eureka, which changes nothing.
+    """Return a line for each step that :func:`update` would take; read Eureka, and change nothing.
 
     Each begins with ``+``, ``~``, ``-``, ``!`` or, where nothing is to be done, a space.
 
@@ -140,10 +143,11 @@ def preview(wanted: DesiredState, peers: Peers) -> list[str]:
 
 
 def read(previous: DesiredState, peers: Peers) -> ActualState | None:
-    """Look for all of them on every server.
+    """Look for all registrations of a resource on every server.
 
-    :returns: None only where it should hold some and every server says that it holds none.
-    :raises RegistryError: one is not held by those that answered, and not all answered as a Eureka does.
+    :returns: None only where the resource has registrations and every server says that it holds none.
+    :raises RegistryError: a registration is missing at the servers that answered, and not all of them
+        answered as a Eureka does.
     """
     held = _certain("read", previous, read_actual(previous, [previous.owner], peers), peers)
     lost = [each for each in previous.registrations.values() if each.instance.key not in held.everything]
@@ -165,17 +169,18 @@ def delete(
     checks: RemovalChecks | None = None,
     wait: Callable[[float], None] = time.sleep,
 ) -> Removal:
-    """Remove all, after their drain. What belongs to somebody else by now is left alone, and so is what
-    another incarnation of the same owner has registered since.
+    """Drain and remove all registrations of a resource.
 
-    A server that is away shall not keep a stack from being removed. It may have taken a moment ago what
-    stands in a place of ours, and have informed nobody yet.
+    Instances that belong to somebody else by now, or that another incarnation of the same owner has
+    registered since, are left alone. A server that is away does not keep a stack from being removed. It may
+    have taken another registration of the same id a moment ago, and not have replicated it yet.
 
-    :param spare: True if what is registered at a place must stay.
-    :param wait: sleeps so many seconds; what it raises ends the drain, and puts all back into service.
+    :param spare: returns True for an application and id whose registration must stay.
+    :param wait: sleeps the given seconds; an exception from it ends the drain, and puts all instances back
+        into service.
     :raises DrainInterrupted: ``wait`` was ended; nothing was removed.
-    :raises RegistryError: no server answered as a Eureka does, or one keeps holding what was removed.
-    :raises SomeFailed: the latter, where there are many; names each.
+    :raises RegistryError: no server answered as a Eureka does, or one still holds a removed instance.
+    :raises SomeFailed: servers still hold several removed instances; names each.
     """
     held = read_actual(previous, [previous.owner], peers, writes=True)
     if held.unsure and any(previous.is_its(each) for each in held.ours.values()):
@@ -196,10 +201,10 @@ def delete(
 
 
 def _certain(verb: str, previous: DesiredState, held: ActualState, peers: Peers) -> ActualState:
-    """Return Eureka's content; where something is missed, a server that is no Eureka counts as one that is
-    away.
+    """Return the instances that were read; where one is missing, count a server that is no Eureka as one that
+    is away.
 
-    :raises RegistryUnreachable: none is one.
+    :raises RegistryUnreachable: no server is a Eureka.
     """
     if previous.keys.keys() <= held.everything.keys():
         return held
@@ -207,7 +212,7 @@ def _certain(verb: str, previous: DesiredState, held: ActualState, peers: Peers)
 
 
 def left_alone(instance: Instance) -> str:
-    """A sentence for a person about what was not removed."""
+    """Return a sentence for a person about an instance that was not removed."""
     return (
         f"{instance.application} {instance.instance_id} was registered again, is asked for by the program"
         " or belongs to somebody else by now, and was left as it is"
@@ -215,7 +220,7 @@ def left_alone(instance: Instance) -> str:
 
 
 def not_there(previous: DesiredState) -> str:
-    """A sentence for a person about what was to be removed, and was not there."""
+    """Return a sentence for a person about registrations that were to be removed and did not exist."""
     return (
         f"{previous} is not registered at {', '.join(previous.service_urls)}: nothing was removed. If another"
         " Eureka answers there than the one that it was registered at, it stays at that one until its lease"
@@ -226,9 +231,9 @@ def not_there(previous: DesiredState) -> str:
 def _plan_for(
     wanted: DesiredState, before: ActualState, peers: Peers, returned: frozenset[Key] = frozenset()
 ) -> Plan:
-    """Return the plan, with the instances at the addresses of missing ones.
+    """Return the plan for ``wanted``; instances at the addresses of missing ones are taken into account.
 
-    :param returned: the places in which our own application registered itself again.
+    :param returned: applications and ids under which our own application registered itself again.
     """
     desired = list(wanted.instances.values())
     missing = [each for each in desired if each.key not in before.everything]
@@ -238,7 +243,7 @@ def _plan_for(
 
 
 def _refusals(planned: Plan, wanted: DesiredState) -> dict[str, EurekubeError]:
-    """Return the instances in our places, or at our addresses, that are not taken over."""
+    """Return an error for each wanted instance whose place or address another owner's instance has."""
     keys = wanted.keys
     return {
         keys[refusal.instance.key]: OwnershipConflict(f"{refusal.describe()}; {_way_out(refusal)}")
@@ -247,7 +252,7 @@ def _refusals(planned: Plan, wanted: DesiredState) -> dict[str, EurekubeError]:
 
 
 def _way_out(refusal: Refusal) -> str:
-    """Say what a program can change, where something stands in its way."""
+    """Return a sentence that tells how to change the program where another instance is in its way."""
     adopt = f'on_conflict="{OnConflict.ADOPT}"'
     if refusal.actual.key == refusal.instance.key:
         return f"give this one another instance_id, or take it over with {adopt}"
@@ -264,9 +269,9 @@ def _carry_out_and_read(
     peers: Peers,
     refused: Mapping[str, EurekubeError] = EMPTY,
 ) -> tuple[dict[str, EurekubeError], ActualState]:
-    """Carry it out, and read back what became of it; a server may be half a second behind another one.
+    """Carry out a plan, and read the instances back; a server may be half a second behind another one.
 
-    :returns: an error by key for what failed, and what Eureka holds now.
+    :returns: an error by key for each failure, and the instances that Eureka holds now.
     """
     failed = {**refused, **errors_of(carry_out(planned, wanted, peers), wanted)}
     listed = tuple(before.everything.values())
@@ -283,7 +288,7 @@ def _carry_out_and_read(
 
 
 def _unverified(wanted: DesiredState, after: ActualState) -> dict[str, EurekubeError]:
-    """Return the instances that Eureka accepted and does not hold; an error by key."""
+    """Return an error by key for each instance that Eureka accepted and does not hold."""
     result: dict[str, EurekubeError] = {}
     for key, each in wanted.registrations.items():
         held = after.ours.get(each.instance.key)
@@ -300,7 +305,7 @@ def _unverified(wanted: DesiredState, after: ActualState) -> dict[str, EurekubeE
 
 
 def _described(wanted: Registration, have: Instance | None) -> str:
-    """One line about what is to be done in a place in several steps."""
+    """Return one line that describes all steps at one place together."""
     if have is None:
         return Change(Action.REGISTER, wanted.instance).describe()
     status = status_to_reach(wanted.status, have) or (Status.UP if have.is_leaving else None)
@@ -317,7 +322,7 @@ def _without_surplus(
     checks: RemovalChecks | None,
     wait: Callable[[float], None],
 ) -> ActualState:
-    """Remove it, now that all that is asked for is there."""
+    """Remove instances that the program does not ask for any more, once all wanted ones are registered."""
     surplus = held.surplus(wanted)
     _remove(wanted, surplus, peers, checks, wait)
     gone = {each.key for each in surplus}
@@ -327,10 +332,10 @@ def _without_surplus(
 def _in_service(
     wanted: DesiredState, owners: Sequence[str], peers: Peers, also: Iterable[Key] = ()
 ) -> ActualState:
-    """Return Eureka's content, after the undoing of an interrupted drain of wanted instances.
+    """Undo interrupted drains of wanted instances, and return the instances in Eureka.
 
-    What shall go stays as it is, and is drained once more; what is to be out of service stays so, and is the
-    program's wish from now on.
+    An instance that is to be removed stays out of service, and is drained again; an instance for which the
+    program asks OUT_OF_SERVICE stays so.
     """
     before = read_actual(wanted, owners, peers, also=also, writes=True, everywhere=False)
     is_adopting = wanted.on_conflict is OnConflict.ADOPT
@@ -354,9 +359,10 @@ def _remove(
     checks: RemovalChecks | None,
     wait: Callable[[float], None],
 ) -> frozenset[Key]:
-    """Drain and remove these.
+    """Drain and remove the instances of ``leaving``.
 
-    :returns: the places in which something else was registered during the drain; that was left.
+    :returns: applications and ids of instances that were registered again during the drain, and were left
+        alone.
     """
     if not leaving:
         return frozenset()
@@ -387,7 +393,7 @@ def _raise(
     *,
     may_be_left: bool = False,
 ) -> NoReturn:
-    """One error that names each that failed, and says what became of the rest.
+    """Raise one error that names each failed instance, and says what became of the rest.
 
     :raises EurekubeError: always.
     """

@@ -1,7 +1,7 @@
-"""The properties of a EurekaApplication: many registrations written once, each with what it has of its own.
+"""The properties of a EurekaApplication: shared ones written once, and each instance's own.
 
-What people wrote is kept as short as they wrote it, since all of it lies in their state twice. An instance's
-full properties, as a EurekaInstance would have them, are made from it whenever they are needed.
+The properties are kept as short as people wrote them, since the state holds them twice. An instance's full
+properties, as a EurekaInstance would have them, are made whenever they are needed.
 
 The names are part of every user's state: renaming one needs a heading State in the CHANGELOG.
 """
@@ -34,28 +34,31 @@ from eurekube_provider.registrations.property_check import (
 from eurekube_provider.registrations.values import UNKNOWN, Marker
 
 SHARED = names_in(Scope.CONTENTS)
-"""Properties that an instance may have of its own, and else has from its application."""
+"""Properties that an instance may set itself, and else takes from its application."""
 
 OWN = names_in(Scope.OWN, Scope.CONTENTS)
-"""Properties that may be written for an instance."""
+"""Properties that may be written for an instance of an application."""
 
 _FOUND = (*OWN, "renewer")
-"""Properties of an instance in a state: Eureka may name another renewer, which no program writes for one."""
+"""Properties of an instance in a state: also the renewer in Eureka, which a program sets for the
+application only.
+"""
 
 MANAGEMENT = names_in(Scope.MANAGEMENT)
-"""Properties that are the same for all instances."""
+"""Properties that are the same for all instances of an application."""
 
 ID_BASE = "id_base"
-"""Bookkeeping beside the inputs: the end of every default id, so that a renamed stack renames no instance."""
+"""A bookkeeping property: the end of every default id, kept so that a renamed stack renames no instance."""
 
 MEMBER_INPUTS = (*MANAGEMENT, *SHARED, "instances", ID_BASE)
 
 MEMBER_OUTPUTS = ("statuses", "held_by_others", "created", INCARNATION)
-"""Properties that are known afterwards: by key statuses other than those asked for and other owners."""
+"""Properties that are known after an update only; statuses and owners that differ are given by key."""
 
 
 def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
-    """Normalise ``news``, and refuse what cannot be registered; each problem names its instance.
+    """Normalise an application's properties, and refuse instances that cannot be registered; each problem
+    names its instance.
 
     :param olds: the checked properties of last time, empty on creation.
     """
@@ -117,7 +120,7 @@ def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
 
 
 def members(properties: Mapping[str, Any]) -> dict[str, Properties]:
-    """The full properties of each instance by key, from checked properties or those of a state."""
+    """Return the full properties of each instance by key, from checked properties or those of a state."""
     instances = properties.get("instances") or {}
     return {key: check({}, _merged(properties, key, own)).properties for key, own in instances.items()}
 
@@ -125,7 +128,7 @@ def members(properties: Mapping[str, Any]) -> dict[str, Properties]:
 def instance_ids(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the id of each instance by key, from checked properties or those of a state.
 
-    What is not known yet is :data:`~eurekube_provider.registrations.values.UNKNOWN`.
+    An id that is not known yet is :data:`~eurekube_provider.registrations.values.UNKNOWN`.
     """
     instances = properties.get("instances") or {}
     found = {key: _merged(properties, key, own).get("instance_id") for key, own in instances.items()}
@@ -133,10 +136,10 @@ def instance_ids(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fitted(properties: Mapping[str, Any], key: str, held: Mapping[str, Any]) -> Properties:
-    """Return the inputs of an instance that ask for ``held``: what was written, and what differs from it.
+    """Return the inputs of an instance that ask for ``held``: the written ones, and those that differ.
 
-    :param held: its full properties as Eureka has them. An address or a text that is not there is written as
-        an empty text, which only a state may have.
+    :param held: the instance's full properties as Eureka has them. An address or a text that is not there is
+        written as an empty text, which only a state may have.
     """
     written = dict((properties.get("instances") or {}).get(key) or {})
     for _ in range(2):  # what differs may be the default of another property, which then differs, too
@@ -159,7 +162,9 @@ def fitted(properties: Mapping[str, Any], key: str, held: Mapping[str, Any]) -> 
 def _checked_defaults(
     olds: Mapping[str, Any], written: Mapping[str, Any]
 ) -> tuple[Properties, list[CheckFailure], list[CheckFailure]]:
-    """The application's own properties, checked as if an instance had them; only what was written is kept."""
+    """Check an application's shared properties as those of an instance; return only the ones that were
+    written.
+    """
     alone = {key: written[key] for key in (*MANAGEMENT, *SHARED) if key in written}
     stand_ins = {"host_name": "host", "instance_id": "id", "port": 1}
     checked = check(_former_metadata(olds), {**stand_ins, **alone})
@@ -172,7 +177,7 @@ def _checked_defaults(
 
 
 def _former_metadata(olds: Mapping[str, Any]) -> Properties:
-    """Return the metadata that stand already, as a check needs them."""
+    """Return the metadata of the old state, to which a check compares the new ones."""
     return {name: olds[name] for name in ("metadata", "zone") if name in olds}
 
 
@@ -185,7 +190,7 @@ def _checked_member(
 ) -> tuple[Properties, Any, list[CheckFailure], list[CheckFailure], CalledAddress | None]:
     """Return an instance's own properties, its id, and its address.
 
-    What its application has wrong was ``reported`` already.
+    Problems of its application's shared properties are ``reported`` already.
     """
     where = f"instances.{key}"
     written, derived = without_secrets({name: item for name, item in value.items() if item is not None})
@@ -208,7 +213,9 @@ def _checked_member(
 
 
 def _both_stand(olds: Mapping[str, Any], at: CalledAddress, *where: str) -> bool:
-    """Return whether an application had both instances at this address, as earlier releases allowed."""
+    """Return whether an application's old state has both instances at this address, as earlier releases
+    allowed.
+    """
     instances = olds.get("instances") or {}
     keys = [each.removeprefix("instances.") for each in where]
     return all(
@@ -218,7 +225,7 @@ def _both_stand(olds: Mapping[str, Any], at: CalledAddress, *where: str) -> bool
 
 
 def _normalised_as_written(written: Mapping[str, Any], checked: Mapping[str, Any]) -> Properties:
-    """The keys that were written, with their normalised values."""
+    """Return the written properties only, with their normalised values."""
     kept = {name: checked[name] for name in SHARED if name in written and name in checked}
     kept |= {name: checked[name] for name in OWN if name in written and name in checked}
     metadata = written.get("metadata")
@@ -232,7 +239,7 @@ def _normalised_as_written(written: Mapping[str, Any], checked: Mapping[str, Any
 
 
 def _merged(application: Mapping[str, Any], key: str, own: Any) -> Properties:
-    """One instance's properties over its application's, metadata key by key."""
+    """Return an instance's properties over its application's; metadata are merged key by key."""
     if not isinstance(own, Mapping):
         return {}
     merged: Properties = {name: application[name] for name in (*MANAGEMENT, *SHARED) if name in application}
@@ -251,7 +258,7 @@ def _merged(application: Mapping[str, Any], key: str, own: Any) -> Properties:
 
 
 def _default_id(merged: Mapping[str, Any], key: str, base: Any) -> str | Marker | None:
-    """``<key>.<name>.<stack>.<project>:<application>:<port>``."""
+    """Return ``<key>.<name>.<stack>.<project>:<application>:<port>``."""
     application, port = merged.get("application"), merged.get("port")
     if UNKNOWN in (application, port):
         return UNKNOWN

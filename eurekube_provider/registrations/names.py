@@ -1,6 +1,6 @@
-"""Names as Pulumi's schema has them and as ``registrations`` has them: ``hostName`` and ``host_name``.
+"""Conversion of property names between Pulumi's schema (``hostName``) and ``registrations`` (``host_name``).
 
-What a program chooses itself, keys of metadata and of instances, is no name.
+Keys that a program chooses itself, those of metadata and of instances, are left alone.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ INSTANCES = "instances"
 """The property whose values have properties of their own."""
 
 _MOST_NAMES = 512
-"""How many names are remembered: more than there are, however many somebody misspells."""
+"""The number of names that are remembered: more than exist, so that misspelt names cannot fill the memory."""
 
 _KNOWN = {*INPUTS, *OUTPUTS, *MEMBER_INPUTS, *MEMBER_OUTPUTS}
 _WORDS = re.compile("|".join(rf"\b{name}\b" for name in sorted(_KNOWN, key=len, reverse=True) if "_" in name))
 
 
 camel = lru_cache(_MOST_NAMES)(camel_case)
-"""``host_name`` as ``hostName``."""
+"""Return ``host_name`` as ``hostName``."""
 
 
 @lru_cache(_MOST_NAMES)
 def snake(name: str) -> str:
-    """``hostName`` as ``host_name``; what is written so already stays."""
+    """Return ``hostName`` as ``host_name``; a name in snake case stays."""
     return re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name)
 
 
 def as_written(text: str) -> str:
-    """A sentence for people, with the names of properties as their programs write them."""
+    """Return a sentence for people, with the names of properties in camel case."""
     return _WORDS.sub(lambda found: camel(found[0]), text)
 
 
 def path_as_written(path: str) -> str:
-    """A path such as ``instances.a.host_name``, of which the second part is a program's own key."""
+    """Return a path such as ``instances.a.host_name`` in camel case; a program's own key in it stays."""
     first, *rest = path.split(".")
     if first == INSTANCES and len(rest) > 1:
         return ".".join((first, *rest[:-1], camel(rest[-1])))
@@ -48,12 +48,12 @@ def path_as_written(path: str) -> str:
 
 
 def renamed(properties: Mapping[str, Any], name: Callable[[str], str]) -> Properties:
-    """Properties with each name as ``name`` makes it, those of instances included."""
+    """Return properties with each name changed by ``name``, also within ``instances``."""
     return {name(key): _nested(key, value, name) for key, value in properties.items()}
 
 
 def are_schemas(properties: Iterable[str]) -> bool:
-    """Return whether names are those of the schema: a state that the native provider wrote has them."""
+    """Return whether names are in camel case, as in a state that the native provider wrote."""
     return any(snake(name) != name for name in properties)
 
 

@@ -1,4 +1,4 @@
-"""The progress of a call that changes many registrations, for a person who waits for it."""
+"""Progress messages of a call that changes many registrations, for a person who waits."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from eurekube_provider.runtime.clock import elapsed_seconds
 
 SHOWN_EVERY_SECONDS = 1.0
-"""The time between two sentences of which the second takes the first one's place."""
+"""Seconds between two sentences where the second replaces the first on the screen."""
 
 SAID_EVERY_SECONDS = 10.0
-"""The time between two lines that stay."""
+"""Seconds between two lines that stay on the screen."""
 
 _CURRENT: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The way in which a call's progress is reported.
+    """The way in which a call reports its progress.
 
-    :ivar tell: tells a person a sentence.
-    :ivar interval_seconds: the time before the first sentence, and between two.
+    :ivar tell: shows a person a sentence.
+    :ivar interval_seconds: the seconds before the first sentence, and between two.
     """
 
     tell: Callable[[str], None]
@@ -33,7 +33,7 @@ class Progress:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Have the changes of this thread's call reported."""
+        """Report the changes of this thread's call in this way, within the context."""
         token = _CURRENT.set(self)
         try:
             yield
@@ -42,9 +42,9 @@ class Progress:
 
 
 class SentChanges:
-    """The changes of a plan that were sent, reported now and then; any thread may count.
+    """The count of a plan's changes that were sent, reported now and then; any thread may count.
 
-    :param total: how many changes the plan has.
+    :param total: the number of changes in the plan.
     """
 
     def __init__(self, total: int, clock: Callable[[], float] = elapsed_seconds) -> None:
@@ -54,7 +54,9 @@ class SentChanges:
         self._reported_at = clock()
 
     def count(self, url: str, count: int) -> None:
-        """Count what a server answered to, and tell the count of the one that answered to the fewest."""
+        """Count changes that a server answered, and report the count of the server that answered the
+        fewest.
+        """
         if self._progress is None:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""The properties of a EurekaInstance and of a EurekaApplication: each is described here, once.
+"""Descriptions of all properties of a EurekaInstance and of a EurekaApplication.
 
 The check, the difference between two states, the way to an instance and back, and the table in
 docs/reference/pulumi.md are made of these descriptions; the arguments and outputs of the resources, which
@@ -22,7 +22,7 @@ Properties = dict[str, Any]
 
 
 class Scope(Enum):
-    """Where a property may be written."""
+    """The places where a program may write a property."""
 
     OWN = "for one instance"
     CONTENTS = "for one instance, or once for all of an application"
@@ -31,21 +31,22 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One property.
+    """The description of one property.
 
-    :ivar check: makes a value that somebody wrote one shape, or raises
+    :ivar check: normalises a value that somebody wrote, or raises
         :class:`~eurekube_provider.registrations.values.BadValue`.
     :ivar description: the text for a person.
-    :ivar at: where an :class:`~eurekube_provider.core.model.Instance` has it: a field, or one in a field. A
-        key of the metadata may be written there as well, as ``zone`` is: ``property_check`` and ``members``
-        make one of both.
+    :ivar at: the place of the value in an :class:`~eurekube_provider.core.model.Instance`: a field, or one
+        within a field. A property that is a key of the metadata, such as ``zone``, may be written in the
+        metadata as well: ``property_check`` and ``members`` merge the two.
     :ivar type: the type of its values; the engine makes a float of every number.
-    :ivar default: the value where none is given; a state need not hold that.
-    :ivar derive: makes the default from what was checked before it and what was given; None for none.
-    :ivar derived_from: of which others the default is made, so that it is a secret where one of them is.
+    :ivar default: the value where none is given; a state need not hold it.
+    :ivar derive: makes the default from the properties checked before and those given; None without a derived
+        default.
+    :ivar derived_from: the properties from which the default is made; it is a secret where one of them is.
     :ivar default_text: the default, for a person; without it, what ``default`` says.
-    :ivar missing: the error where it is required and not given.
-    :ivar choices: all values that it may have, where they are few.
+    :ivar missing: the error where the property is required and not given.
+    :ivar choices: all allowed values, where they are few.
     """
 
     name: str
@@ -64,7 +65,7 @@ class Property:
 
     @property
     def is_optional(self) -> bool:
-        """Return whether an instance need not have it."""
+        """Return whether an instance may lack the property: it is not required and has no default."""
         return not self.is_required and self.default is None and not self.default_text
 
 
@@ -227,40 +228,46 @@ INPUTS = tuple(each.name for each in PROPERTIES)
 
 
 def names_in(*scopes: Scope) -> tuple[str, ...]:
-    """The properties that may be written there."""
+    """Return the names of the properties that may be written in one of these scopes."""
     return tuple(each.name for each in PROPERTIES if each.scope in scopes)
 
 
 DEFAULT_ID = "instance_id_is_default"
-"""Bookkeeping beside the inputs: a default id survives a renamed stack, one that was removed does not."""
+"""A bookkeeping property: the id is a default one, which a renamed stack keeps."""
 
 INCARNATION = "incarnation"
-"""Incarnation of a registration: made once, kept by updates, in no program's hands."""
+"""The incarnation of a registration: made at creation, kept by updates, never set by a program."""
 
 SEEN_INCARNATION = "seen_incarnation"
-"""Bookkeeping: which one Eureka names instead, of a EurekaApplication by key; an earlier release wrote the
-last one alone."""
+"""A bookkeeping property: the incarnation that Eureka names in place of the state's; by key for a
+EurekaApplication. An earlier release wrote the last one alone.
+"""
 
 LEAVING = "leaving"
-"""The mark of a drain of ours that took it out of service and was interrupted; absent where none was. Of an
-EurekaApplication by key, as the next one."""
+"""The mark of an interrupted drain of ours that left an instance out of service; absent without one. For a
+EurekaApplication by key.
+"""
 
 STILL_ENFORCED = "still_enforced"
-"""The mark of a status of ours that the program does not enforce; not there where none is. An earlier release
-wrote True."""
+"""The mark of a status that we enforced and the program does not enforce any more; absent without one. An
+earlier release wrote True.
+"""
 
 ABSENT = "absent"
-"""Eureka does not hold what the state has; among the inputs of the update that registers it again."""
+"""A mark: Eureka does not hold an instance of the state. The inputs of the update that registers it again
+have the mark.
+"""
 
 HALF_DONE = "half_done"
-"""Eureka holds what an update wrote and the state does not have; among the inputs of the update that
-undoes it."""
+"""A mark: Eureka holds a change that the state does not have. The inputs of the update that undoes it have
+the mark.
+"""
 
 MARKS = (LEAVING, STILL_ENFORCED, ABSENT, HALF_DONE)
 """Leftovers of an earlier run that a refresh or a check found, which an update must handle."""
 
 ASKED_STATUS = "asked_status"
-"""The status that is enforced, where Eureka held another one; not there where it did not."""
+"""The status that the program enforces, kept where Eureka held another one; else absent."""
 
 OUTPUTS = (
     "overridden_status",
@@ -273,28 +280,35 @@ OUTPUTS = (
 """Properties that only Eureka knows; in the state, never among the inputs."""
 
 FROM_SECRET = "(derived from a secret)"  # noqa: S105 - it says that there is one
-"""Stands for a property that the check derives from a secret one, so that Pulumi takes it for one as well."""
+"""A stand-in for a property that the check derives from a secret one, so that Pulumi treats it as a
+secret, too.
+"""
 
 SECRET_ID = "secret_id"  # noqa: S105 - the name of a property
-"""Among the inputs where the resource's id must not tell what Eureka's id is made of."""
+"""A mark among the inputs: the resource's id in Pulumi must not show the instance's id in Eureka, which
+holds a secret.
+"""
 
 BOOKKEEPING = frozenset({*MARKS, DEFAULT_ID, SEEN_INCARNATION, ASKED_STATUS, SECRET_ID})
-"""Bookkeeping in a state, for no program or preview."""
+"""Bookkeeping properties in a state, which no program or preview shows."""
 
 INSTANCE_DERIVED: Mapping[str, tuple[str, ...]] = {
     **{each.name: each.derived_from for each in PROPERTIES if each.derived_from},
     SECRET_ID: ("application", "instance_id", "port"),
 }
-"""Properties that the check of a EurekaInstance derives, and their sources: secret where one of those is."""
+"""Properties that the check of a EurekaInstance derives, each with its sources; it is a secret where a
+source is.
+"""
 
 APPLICATION_DERIVED: Mapping[str, tuple[str, ...]] = {"zone": ("metadata",), SECRET_ID: ("application",)}
-"""Properties that the check of a EurekaApplication derives, and their sources. Its state has only what
-was written."""
+"""Properties that the check of a EurekaApplication derives, each with its sources. Only written properties
+are in its state.
+"""
 
 MEMBER_DERIVED: Mapping[str, tuple[str, ...]] = {
     name: INSTANCE_DERIVED[name] for name in ("ip_address", "zone")
 }
-"""Properties that the check of one of a EurekaApplication's instances derives, and their sources."""
+"""Properties that the check of one of a EurekaApplication's instances derives, each with its sources."""
 
 
 def contains_unknown(value: Any) -> bool:
@@ -309,14 +323,14 @@ def contains_unknown(value: Any) -> bool:
 
 
 def without_secrets(given: Mapping[str, Any]) -> tuple[Properties, list[str]]:
-    """Return the given properties, and the names of those that derive from a secret."""
+    """Return the given properties without stand-ins for secrets, and the names of those stand-ins."""
     derived = [name for name, value in given.items() if value == FROM_SECRET]
     return {name: value for name, value in given.items() if name not in derived}, derived
 
 
 def derived_secrets(derived: Iterable[str], checked: Mapping[str, Any]) -> Properties:
-    """Return the properties derived from a secret, to be written beside the given ones: a refresh would tell
-    it.
+    """Return the properties that derive from a secret, to be written out: a refresh would otherwise show
+    them in plain.
     """
     found = {name: checked[name] for name in derived if name in checked}
     return {**found, SECRET_ID: FROM_SECRET} if SECRET_ID in derived else found

@@ -1,7 +1,8 @@
-"""Check of the properties that a program gives, which also puts them into one shape.
+"""Check and normalisation of the properties that a program gives.
 
-Knows neither Pulumi nor Eureka's wire. Pulumi hands over numbers as floats, drops keys without a value and
-puts a marker where a value is not known yet; after :func:`check` none of that is left but the marker.
+The module knows neither Pulumi nor Eureka's wire format. Pulumi hands over numbers as floats, drops keys
+without a value and puts a marker where a value is not known yet; after :func:`check` only the marker is left
+of these.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from eurekube_provider.registrations.values import UNKNOWN, BadValue, Marker, Un
 
 @dataclass(frozen=True, slots=True)
 class CheckFailure:
-    """One property that cannot be used, and what would be right.
+    """One property that cannot be used, and the reason.
 
     :ivar hidden: the reason where the property is a secret; empty where no reason repeats its value.
     """
@@ -38,7 +39,7 @@ class CheckFailure:
     hidden: str = ""
 
     def without_value(self) -> str:
-        """The reason, without the value."""
+        """The reason, without the property's value."""
         return self.hidden or self.reason
 
 
@@ -46,8 +47,8 @@ class CheckFailure:
 class Checked:
     """Normalised properties, of use only where there are no problems.
 
-    :ivar warnings: problems that are no reason to refuse them, and are reported.
-    :ivar addresses: where callers end up, as far as it is known, and the property that says so.
+    :ivar warnings: problems that are reported, and do not refuse the properties.
+    :ivar addresses: the called addresses, as far as they are known, each with the path of its property.
     """
 
     properties: Properties
@@ -57,16 +58,16 @@ class Checked:
 
 
 def no_such_property(where: str, name: str, known: tuple[str, ...]) -> CheckFailure:
-    """A property that is none of those that are ``known``, and which of them it may have meant."""
+    """Return the failure of an unknown property, with the known one of a similar name."""
     near = difflib.get_close_matches(name, known, n=1)
     return CheckFailure(where, "there is no such property" + (f"; {near[0]} is one" if near else ""))
 
 
 def same_address(at: CalledAddress, where: str, other: str, *, stands: bool) -> CheckFailure:
-    """Say that callers are to find one address twice.
+    """Return the failure of two registrations of an application at one address, which callers find twice.
 
-    :param other: the other registration there, as the beginning of a sentence.
-    :param stands: True if the one of ``where`` had the address before, so that it is not refused now.
+    :param other: the other registration at the address, as the beginning of a sentence.
+    :param stands: True if the registration of ``where`` had the address before, and is therefore not refused.
     """
     before = " (this one was registered there before, and stays)" if stands else ""
     rest = (
@@ -77,16 +78,16 @@ def same_address(at: CalledAddress, where: str, other: str, *, stands: bool) -> 
 
 
 def check(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
-    """Normalise ``news``: defaults filled in, whole numbers as integers, keys without a value gone.
+    """Normalise ``news``: fill in defaults, make whole numbers integers, drop keys without a value.
 
-    :param olds: the checked properties of last time, empty on creation. A default id is taken over from
-        them as long as application and port are the same, so that a renamed stack renames no instance.
+    :param olds: the checked properties of last time, empty on creation. A default id is taken over from them
+        as long as application and port are the same, so that a renamed stack renames no instance.
     """
     return _Check(olds, news).run()
 
 
 class _Check:
-    """One call of :func:`check`: collects problems instead of raising at the first."""
+    """One call of :func:`check`, which collects all problems."""
 
     def __init__(self, olds: Mapping[str, Any], news: Mapping[str, Any]) -> None:
         self._olds = olds
@@ -125,7 +126,7 @@ class _Check:
             self._refuse("zone", "the metadata has another zone: give it in one place")
 
     def _size_of(self, metadata: Mapping[str, Any]) -> None:
-        """Refuse metadata that are too large; but what a release before that rule registered may go on."""
+        """Refuse metadata that are too large; only report metadata that an earlier release registered."""
         problem = metadata_problem({key: item for key, item in metadata.items() if item is not UNKNOWN})
         if not problem:
             return
@@ -155,7 +156,9 @@ class _Check:
             self._refuse("instance_id", f"{value!r} {problem}", problem)
 
     def _default_instance_id(self) -> str | Marker | None:
-        """The one of last time where what it was made of is the same but for the owner."""
+        """Return the default id, or the old one where application and port are the same and only the owner
+        changed.
+        """
         default = default_instance_id(self._result)
         if not isinstance(default, str) or "instance_id" not in self._olds:
             return default

@@ -1,7 +1,7 @@
-"""Eureka's lists, kept for a moment: who stands at an address, and what an owner has.
+"""A short-lived cache of Eureka's lists: the instances at an address, and those of an owner.
 
 A program may register a thousand instances, one by one, and a list costs a server the more the larger its
-registry is. A list only suggests, and is half a minute old: the instance itself is then read past the caches.
+registry is. A list is only a hint, and half a minute old: the instance itself is then read past the caches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.uncached_reads import Refused, read_each
 
 LISTED_FOR_SECONDS = 15.0
-"""How long one list serves."""
+"""Seconds for which one list is used."""
 
 Address = tuple[str, str, int]
 
@@ -36,7 +36,7 @@ class _Listed:
 
 
 class _Kept:
-    """The list of one Eureka: who asks while another one does waits for its answer."""
+    """The cached list of one Eureka; a second thread that asks waits for the first one's answer."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -44,21 +44,21 @@ class _Kept:
 
 
 class RegistryLists:
-    """The lists of the Eurekas that this process asks; any number of threads may share it."""
+    """The cached lists of the Eurekas that this process asks; any number of threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: WeakKeyDictionary[Peers, _Kept] = WeakKeyDictionary()
 
     def neighbours(self, wanted: Iterable[Instance], owner: str, peers: Peers) -> list[Instance]:
-        """Return the instances at the addresses of ``wanted`` that are another stack's, a cluster's, or self-
-        registered.
+        """Return other owners' instances at the addresses of ``wanted``: of another stack, a cluster, or
+        self-registered.
 
-        Another resource of the same stack may be renamed, or moved, and then goes afterwards. Nobody where
-        Eureka gives no list: it may hold nothing yet. Of what no request can name, the list says all that is
-        known.
+        Another resource of the same stack does not count: it may be renamed or moved, and is then removed
+        later. The result is empty where Eureka gives no list: it may hold nothing yet. An instance that no
+        request can name is returned as the list has it.
 
-        :raises RegistryError: who may stand there cannot be read.
+        :raises RegistryError: an instance at such an address cannot be read.
         """
         listed = self.beside(wanted, peers)
         suggested = {each.key: each for each in listed if not are_of_one_stack(each.owner, owner)}
@@ -68,8 +68,8 @@ class RegistryLists:
         return [*there, *(suggested[key] for key in refused)]
 
     def beside(self, instances: Iterable[Instance], peers: Peers) -> list[Instance]:
-        """Return the other listed instances at the addresses of ``instances``; none where Eureka gives no
-        list.
+        """Return other listed instances at the addresses of ``instances``; an empty list where Eureka
+        gives none.
         """
         by_address = self._listed(peers).by_address
         return [
@@ -77,7 +77,7 @@ class RegistryLists:
         ]
 
     def of_owner(self, owner: str, application: str, peers: Peers) -> list[Instance]:
-        """Return an owner's listed instances of an application; none where Eureka gives no list."""
+        """Return an owner's listed instances of an application; an empty list where Eureka gives none."""
         listed = self._listed(peers).all()
         return [each for each in listed if each.application == application and each.owner == owner]
 
@@ -89,7 +89,7 @@ class RegistryLists:
         return [each for each in self.everything(peers) if each.application == application]
 
     def everything(self, peers: Peers) -> list[Instance]:
-        """Return all that is listed.
+        """Return all listed instances.
 
         :raises RegistryError: Eureka gives no list.
         """
@@ -110,7 +110,7 @@ class RegistryLists:
 
 
 LISTS = RegistryLists()
-"""The lists of this process."""
+"""The cached lists of this process."""
 
 
 def _list(peers: Peers) -> _Listed:

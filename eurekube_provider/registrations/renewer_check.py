@@ -1,8 +1,8 @@
-"""Check for a renewer of a stack's registrations, as far as Eureka's list shows it.
+"""Check that a renewer of a stack's registrations is at work, as far as Eureka's list shows it.
 
 A registration names its renewer, an operator or a keepalive of that name. A Pulumi resource cannot wait for
-the first renewal. But what has stood for longer than a registration lasts by itself is renewed by somebody;
-where nothing of a renewer has, a person should hear of it before 90 seconds are over.
+the first renewal. A registration that is older than its lease is renewed by somebody; where no registration
+of a renewer is, a person should hear of it before 90 seconds are over.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.registrations.registry_lists import LISTS
 
 SETTLED_SECONDS = 300.0
-"""A lease of 90 s, eviction each 60 s and a list of half a minute ago are over by then, by any clock."""
+"""Seconds after which a registration that still stands was renewed: a lease of 90 s, evictions each 60 s
+and a list of half a minute ago are over, even with clocks that differ.
+"""
 
 
 def is_renewed(listed: Iterable[Instance], renewer: str, now_ms: float) -> bool | None:
-    """Return whether a renewer of this name is at work; None where all that names it is too new to tell.
+    """Return whether a renewer of this name is at work; None where all its registrations are too new to tell.
 
     :param listed: the whole registry, as a list shows it.
     """
@@ -32,14 +34,14 @@ def is_renewed(listed: Iterable[Instance], renewer: str, now_ms: float) -> bool 
 
 
 class RenewerCheck:
-    """Asks once for each Eureka and name that this process registers with."""
+    """A check that asks once for each Eureka and renewer with which this process registers."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._asked: set[tuple[tuple[str, ...], str]] = set()
 
     def check(self, peers: Peers, connection: str, renewer: str) -> str:
-        """Ask before the first registration; what to tell a person once it is made, mostly nothing."""
+        """Look for the renewer before the first registration; return a warning for a person, mostly empty."""
         place = (peers.connection.service_urls, renewer)
         with self._lock:
             if renewer == SELF_RENEWED or place in self._asked:
@@ -60,4 +62,4 @@ class RenewerCheck:
 
 
 RENEWER_CHECK = RenewerCheck()
-"""The check of this process, which lives as long as one update."""
+"""The renewer check of this process, which lives as long as one update."""

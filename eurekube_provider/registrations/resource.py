@@ -1,7 +1,7 @@
-"""The door for every kind of Pulumi provider: check, diff, create, read, update and delete, without Pulumi.
+"""The operations behind every kind of Pulumi provider: check, diff, create, read, update and delete.
 
-A provider hands over properties with :data:`~eurekube_provider.registrations.values.UNKNOWN` for what is
-not known yet, and without secrets' wrappings. Every call is idempotent.
+A provider hands over properties with :data:`~eurekube_provider.registrations.values.UNKNOWN` for unknown
+values, and with secrets unwrapped. Every call is idempotent.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from eurekube_provider.registrations.servers import (
 from eurekube_provider.registrations.values import OnConflict
 
 _REPORTED_OF_MANY = 3
-"""How many warnings, or instances that were not removed, are reported."""
+"""The number of warnings, or of instances that were not removed, that are reported one by one."""
 
 
 _LEFT = {
@@ -77,12 +77,12 @@ _LEFT = {
     STILL_ENFORCED: "an earlier run enforced a status that the program does not; the update takes it back",
     SEEN_INCARNATION: "Eureka names another creation of it than the state; the update puts the state's back",
 }
-"""Leftovers of an earlier run, in words."""
+"""Sentences for the leftovers of an earlier run, by mark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """A resource that was made: what Pulumi calls it, and its state."""
+    """A created resource: its id in Pulumi, and its state."""
 
     id: str
     properties: Properties
@@ -92,10 +92,10 @@ class Created:
 class Found:
     """A resource as Eureka holds it.
 
-    :ivar properties: its state by now.
-    :ivar inputs: the inputs with which a program would get that, so that a preview shows drift.
-    :ivar unnamed: the instances that no program names, of which nobody knows what is secret.
-    :ivar id: the id in Pulumi, where somebody wrote it in another form; else empty.
+    :ivar properties: the state of the resource now.
+    :ivar inputs: the inputs that ask for this state, so that a preview shows drift.
+    :ivar unnamed: the instances that no program names; any of their values may be a secret.
+    :ivar id: the id in Pulumi, where somebody wrote the id in another form; else empty.
     """
 
     properties: Properties
@@ -106,7 +106,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class ResourceType:
-    """A kind of resource: how its properties are read and its state is written.
+    """The functions of one kind of resource, which read its properties and write its state.
 
     :ivar stables: the properties that an update never changes.
     """
@@ -149,8 +149,8 @@ class RegistrationResource:
     :param setting: the stack's configuration; credentials come from there, or from the environment.
     :param tell: shows a person a sentence, and hides secrets in it; without it, sentences on standard error
         name no address, which may be a secret.
-    :param show: shows how far a call is, in a place of which it takes what stood there before; without it,
-        a line on standard error now and then.
+    :param show: shows a call's progress, and replaces the earlier message; without it, a line goes to
+        standard error now and then.
     """
 
     def __init__(
@@ -167,9 +167,9 @@ class RegistrationResource:
         self._hides_secrets = tell is not None
 
     def check(self, olds: Properties, news: Properties, *, is_update: bool) -> Checked:
-        """Normalise the properties, and refuse what Eureka could not hold.
+        """Normalise the properties, and refuse those that Eureka could not hold.
 
-        That of an update reads what an earlier run left; that of a preview asks no server.
+        The check of an update reads an earlier run's leftovers; that of a preview asks no server.
         """
         written, derived = without_secrets(news)
         checked = self._other_resources_at(self._kind.check(olds, written), olds)
@@ -189,11 +189,11 @@ class RegistrationResource:
         return replace(checked, properties=properties)
 
     def diff(self, olds: Properties, news: Properties) -> StateDifference:
-        """Compare a state with checked properties, and note what goes on in place; asks no server.
+        """Compare a state with checked properties, and note a resource that is not replaced; ask no server.
 
-        A refresh compares the state that it found with the inputs of the one before, and finds nothing new
-        where those say all of it. An update learns in words of what an earlier run left: its marks are
-        no properties of a program.
+        A refresh compares the state that it found with the earlier inputs, and finds nothing new where the
+        inputs have all findings already. An update reports an earlier run's leftovers in words: their marks
+        are no properties of a program.
         """
         olds = adopted(olds, news)
         if not DECLARED_RESOURCES.is_checked(news):
@@ -209,12 +209,12 @@ class RegistrationResource:
         return difference
 
     def create(self, news: Properties) -> Created:
-        """Register all or none, under an incarnation of its own.
+        """Register all instances of a resource or none, under a new incarnation.
 
-        An error of which something may be left carries a state that names it.
+        An error after which registrations may be left carries a state that names them.
 
-        A replacement registers the new half before the old one is removed, perhaps in another run, and where
-        it stands in the old one's place its incarnation is all that tells them apart.
+        A replacement registers the new resource before the old one is removed, perhaps in another run; where
+        both have the same place, only the incarnation tells them apart.
         """
         news = {**news, INCARNATION: secrets.token_hex(4)}
         wanted = DesiredState.from_properties(news)
@@ -233,7 +233,9 @@ class RegistrationResource:
         return Created(id_, self._kind.outputs(news, wanted, held))
 
     def read(self, olds: Properties) -> Found | None:
-        """Look for it on every server. None only where each holds nothing of it, or is abandoned."""
+        """Look for the resource on every server. Return None only where each server holds nothing of it,
+        or is abandoned.
+        """
         previous = DesiredState.from_properties(olds)
         peers = servers_to_leave(self._setting, previous.connection, previous.service_urls)
         with saying_the_way_out(self._setting, previous.connection, previous.service_urls):
@@ -247,10 +249,10 @@ class RegistrationResource:
         return Found(outs, self._kind.inputs(outs), unnamed)
 
     def update(self, olds: Properties, news: Properties) -> Properties:
-        """Bring Eureka to what is asked for, and then remove what went.
+        """Bring Eureka to the wanted registrations, and then remove those that are not wanted any more.
 
-        It is allowed where Eureka names the owner that the state names. An error of which something may
-        be done carries a state that has the next update see to it.
+        An update is allowed where Eureka names the owner in the state. An error after a partial change
+        carries a state that makes the next update finish it.
         """
         # One of an earlier release stays without: a removal must know what an update that failed has written.
         # Of what was only imported it removes nothing.
@@ -272,7 +274,9 @@ class RegistrationResource:
         return self._kind.outputs(news, wanted, held)
 
     def delete(self, olds: Properties) -> None:
-        """Remove what carries the mark of the state; name what is left, since it is somebody else's."""
+        """Remove instances that carry the incarnation of the state; name those that are left, since
+        somebody else has them.
+        """
         if "service_url" not in olds:
             self._tell(f"{olds.get('application')} was imported, never adopted, and was left as it is")
             return
@@ -299,14 +303,14 @@ class RegistrationResource:
         self._tell_refused(removal.refused)
 
     def _named(self, instance: Instance) -> str:
-        """Return an instance's address, as far as a sentence may name it."""
+        """Return an instance's address, or "an address" where a sentence must not show it."""
         return f"{instance.ip_address}:{instance.port.number}" if self._hides_secrets else "an address"
 
     def _other_resources_at(self, checked: Checked, olds: Properties) -> Checked:
-        """Refuse an address that another resource of the program asks for; one that it had before is
-        reported.
+        """Refuse an address that another resource of the program asks for; only warn if this resource had it
+        before.
 
-        The other one may be new, where the engine checks that first.
+        The other resource may be the new one, where the engine checks that first.
         """
         owner = str(checked.properties.get("owner"))
         service_url = str(checked.properties.get("service_url"))
@@ -324,10 +328,10 @@ class RegistrationResource:
         return replace(checked, problems=tuple(problems), warnings=tuple(warnings))
 
     def _left_by_an_earlier_run(self, olds: Properties, properties: Properties) -> Properties:
-        """Marks for what an earlier run left in Eureka of what a state has, so that an update must see to it.
+        """Return marks for leftovers of an earlier run in Eureka, so that an update handles them.
 
-        A state that was written before that run does not say so. Servers that do not answer are no reason to
-        fail: the next refresh shows it.
+        A state that was written before that run does not show them. Servers that do not answer are no reason
+        to fail: the next refresh shows the leftovers.
         """
         wanted = DesiredState.from_properties(properties)
         before = None if at_other_servers(olds, properties) else DesiredState.from_properties(olds)
@@ -348,12 +352,13 @@ class RegistrationResource:
     def _tell_who_is_beside(
         self, instances: Iterable[Instance], peers: Peers, of_other_stacks_than: str = ""
     ) -> None:
-        """Warn of what callers find at an address of ours beside ours.
+        """Warn of other instances of the application at an address of ours.
 
-        A creation refuses that. It may have come since, or at the same time, when no list had it. Of what no
-        request can name, the list says all that is known. A server that does not answer is no reason to fail.
+        A creation refuses such an address. The other instance may have come since, or at the same time, when
+        no list had it. An instance that no request can name is reported as the list has it. A server that
+        does not answer is no reason to fail.
 
-        :param of_other_stacks_than: an owner, whose stack's own are not reported.
+        :param of_other_stacks_than: an owner; instances of its stack are not reported.
         """
         listed = {
             each.key: each
@@ -377,7 +382,7 @@ class RegistrationResource:
             self._tell(f"and up to {len(listed) - _REPORTED_OF_MANY} more in the same way")
 
     def _tell_refused(self, refused: Mapping[Key, RegistryRejected]) -> None:
-        """Warn of what is listed as the resource's own, and can be neither read nor removed."""
+        """Warn of instances that are listed as the resource's own, and can be neither read nor removed."""
         for (application, instance_id), error in list(refused.items())[:_REPORTED_OF_MANY]:
             self._tell(
                 f"{application} {instance_id} is listed as this resource's, was not registered by it, and is"
@@ -390,7 +395,9 @@ class RegistrationResource:
         return servers_of(self._setting, of.connection, of.service_urls)
 
     def _peers_for_writing(self, wanted: DesiredState) -> Peers:
-        """The servers; what is registered there from now on was not left by a removal of this process."""
+        """Return the servers, and forget earlier removals there: a later registration is no leftover of a
+        removal.
+        """
         peers = self._peers(wanted)
         for place in wanted.keys:
             REMOVAL_CHECKS.forget(peers, place)
@@ -399,7 +406,7 @@ class RegistrationResource:
 
 @contextmanager
 def _half_done(id_: str, properties: Properties) -> Iterator[None]:
-    """Let an error of which something may be left carry a state that says so."""
+    """Attach a state to an error after which registrations may be left, within the context."""
     try:
         yield
     except EurekubeError as error:
@@ -409,5 +416,5 @@ def _half_done(id_: str, properties: Properties) -> Iterator[None]:
 
 
 def printed_to_standard_error(sentence: str) -> None:
-    """Say it there, which Pulumi shows of a dynamic provider."""
+    """Print a sentence to standard error, which Pulumi shows of a dynamic provider."""
     print(printable(sentence), file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
-"""A plan carried out, and what was sent of one that failed taken back: nobody's state would ever remove it.
+"""Execution of a plan, and removal of its registrations where it fails.
 
-The engine drops a resource whose creation failed, and the program that follows may ask for another id. What
-was sent would then be renewed for ever.
+The engine drops a resource whose creation failed, and the next program may ask for another id. No state would
+then remove the sent registrations, which would be renewed for ever.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from eurekube_provider.registrations.draining import THREADS, unmarked
 from eurekube_provider.registrations.progress import SentChanges
 
 _MOST_NAMED = 20
-"""How many instances that failed for one reason are named."""
+"""The number of instances that failed for one reason that are named."""
 
 _REPORTED_OF_MANY = 3
-"""How many requests that remove what may be left are named."""
+"""The number of named requests that remove registrations that may be left."""
 
 
 def carry_out(planned: Plan, wanted: DesiredState, peers: Peers, *, is_fresh: bool = True) -> Outcome:
     """Carry out a plan for a resource.
 
-    :param is_fresh: True if it was made of what was read a moment ago.
+    :param is_fresh: True if the plan was made from a reading of a moment ago.
     """
     with ThreadPoolExecutor(THREADS) as executor:
         return Writer(peers, sent=SentChanges(len(planned.changes)).count).apply(
@@ -44,17 +44,17 @@ def carry_out(planned: Plan, wanted: DesiredState, peers: Peers, *, is_fresh: bo
 
 
 def errors_of(outcome: Outcome, wanted: DesiredState) -> dict[str, EurekubeError]:
-    """An error for what failed, by the key that the program gave it."""
+    """Return the error of each failed instance, by the key that the program gave it."""
     keys = wanted.keys
     return {name_of(failure.change.instance, keys): failure.error for failure in outcome.failures}
 
 
 @dataclass(frozen=True, slots=True)
 class TakenBack:
-    """The result of taking back what was sent.
+    """The result of taking back the registrations that were sent.
 
-    :ivar message: the end of a sentence that says so, and what is left to do.
-    :ivar is_certain: True if nothing of it can be left.
+    :ivar message: the end of a sentence that gives the result, and what is left to do.
+    :ivar is_certain: True if none of them can be left.
     """
 
     message: str
@@ -62,10 +62,10 @@ class TakenBack:
 
 
 def take_back(wanted: DesiredState, before: ActualState, peers: Peers) -> TakenBack:
-    """Remove what was not there before, and give back what was taken over, a person's status included.
+    """Remove instances that a failed creation added, and restore those that it took over, with a person's
+    status.
 
-    Nothing is touched that this creation did not write.
-
+    Instances that this creation did not write are left alone.
     """
     places = [each.instance for each in wanted.registrations.values()]
     failed: dict[str, EurekubeError] = {}
@@ -117,12 +117,12 @@ def undo_failed(
     failed: Mapping[str, EurekubeError],
     peers: Peers,
 ) -> dict[str, EurekubeError]:
-    """Bring back what stood there before an update that failed, so that it is what the state says.
+    """Restore instances that an update failed to change, so that they match the state.
 
-    A status that was enforced, and that the program no longer asks for next time, would else stay. What was
-    to be adopted is given back. What was not there before is left to the next update.
+    An enforced status that the next program does not ask for would otherwise stay. Instances that were to be
+    adopted are given back. Instances that are new are left to the next update.
 
-    :returns: the errors, each of which says how that went.
+    :returns: the errors, each with the outcome of the restoring.
     """
     reworded: dict[str, EurekubeError] = {}
     is_away = ""
@@ -149,7 +149,9 @@ def _undo(sent: Instance, before: Instance, peers: Peers, *, is_ours: bool) -> s
 
 
 def restore(before: Instance, held: Instance, peers: Peers) -> None:
-    """Have ``before`` stand again in place of ``held``; what a drain of ours had left out, in service."""
+    """Write ``before`` again in place of ``held``; an instance that a drain of ours left out of service
+    becomes UP.
+    """
     writer = Writer(peers)
     if before.is_leaving:
         before = replace(unmarked(before), status=Status.UP, overridden_status=Status.UNKNOWN)
@@ -168,7 +170,9 @@ def restore(before: Instance, held: Instance, peers: Peers) -> None:
 
 
 def left_over(peers: Peers, sent: Iterable[Instance]) -> str:
-    """Name the registrations that may stand although the creation failed, and how they go."""
+    """Return a sentence that names registrations that may stand although the creation failed, and their
+    removal.
+    """
     url = peers.connection.service_urls[0]
     paths = [f"{url}/apps/{each.application}/{each.instance_id}" for each in sent]
     more = f" and {len(paths) - _REPORTED_OF_MANY} more" if len(paths) > _REPORTED_OF_MANY else ""
@@ -179,7 +183,7 @@ def left_over(peers: Peers, sent: Iterable[Instance]) -> str:
 
 
 def grouped(failed: Mapping[str, EurekubeError]) -> str:
-    """Name the first keys that failed, together where it was for the same reason."""
+    """Return a text of the first failed keys, grouped by reason."""
     reasons: dict[str, list[str]] = {}
     for key, error in sorted(failed.items()):
         reasons.setdefault(str(error), []).append(key)
@@ -187,7 +191,7 @@ def grouped(failed: Mapping[str, EurekubeError]) -> str:
 
 
 def _reworded(error: EurekubeError, message: str) -> EurekubeError:
-    """``error`` with another message."""
+    """Return a copy of ``error`` with another message."""
     if isinstance(error, RegistryError):
         return type(error)(message, url=error.url, status_code=error.status_code)
     return type(error)(message)

@@ -1,4 +1,4 @@
-"""How Pulumi marks a secret on its way between engine and plugin.
+"""Pulumi's marks of secret values between engine and plugin.
 
 Source: sdk/go/common/resource/sig of pulumi/pulumi.
 """
@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 SIGNATURE = "4dabf18193072939515e22adb298388d"
-"""The key of every value of a kind of its own."""
+"""The key that marks a value of a special kind in Pulumi's protocol."""
 
 SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 - how one is marked
 
 
 def as_secret(value: Any) -> dict[str, Any]:
-    """``value`` as Pulumi's engine reads a secret: encrypted in the state, and shown to nobody."""
+    """Return ``value`` as Pulumi's engine reads a secret: encrypted in the state, and shown to nobody."""
     return {SIGNATURE: SECRET, "value": value}
 
 

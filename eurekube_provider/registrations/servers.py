@@ -1,4 +1,4 @@
-"""The servers at which a resource is registered, or was: shared by all resources of this process."""
+"""The servers at which resources are or were registered, shared by all resources of this process."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from eurekube_provider.registrations.connections import (
 
 
 class SharedPeers:
-    """One :class:`Peers` for each connection: its pooled sessions serve every thread.
+    """One :class:`Peers` for each connection: every thread uses its pooled sessions.
 
-    :ivar silent: servers that did not answer a read: one time-out is enough.
+    :ivar silent: servers that did not answer a read, and are not asked again: one time-out is enough.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class SharedPeers:
         self.silent: set[Peers] = set()
 
     def of(self, connection: Connection) -> Peers:
-        """The servers of a connection."""
+        """Return the servers of a connection."""
         with self._lock:
             if connection not in self._made:
                 self._made[connection] = Peers(connection)
@@ -44,23 +44,23 @@ _RUN_PROGRAM = (
 )
 
 PEERS = SharedPeers()
-"""The servers of this process."""
+"""The Eureka servers that this process has asked."""
 
 
 def servers_of(setting: Setting, connection: str, service_urls: Iterable[str]) -> Peers:
-    """The servers of a state or of checked inputs, with what credentials are configured for them today."""
+    """Return the servers of a state or of checked inputs, with the credentials that are configured today."""
     return PEERS.of(connection_of_state(setting, service_urls, name=connection))
 
 
 def servers_to_leave(setting: Setting, connection: str, service_urls: Iterable[str]) -> Peers | None:
-    """The servers of what is only looked for or removed; None where nobody is to be asked any more."""
+    """Return the servers for a read or a removal, without abandoned ones; None where none is left to ask."""
     abandoned = abandoned_urls(setting)
     left = [url for url in service_urls if url not in abandoned]
     return servers_of(setting, connection, left) if left else None
 
 
 def abandoned_message(what: str, service_urls: Iterable[str]) -> str:
-    """A sentence for a person about what was not looked for."""
+    """Return a sentence for a person about registrations at abandoned servers, which were not looked for."""
     return printable(f"{what} at {', '.join(service_urls)} was let go of: {NAMESPACE}:abandonedUrls says so")
 
 
@@ -68,9 +68,9 @@ def abandoned_message(what: str, service_urls: Iterable[str]) -> str:
 def saying_the_way_out(
     setting: Setting, connection: str, service_urls: Iterable[str], *, is_leaving: bool = False
 ) -> Iterator[None]:
-    """Let an error say whose configuration it goes by, and how to go on without servers that are not in it.
+    """Add to an error of a server the hint how to configure it, or how to go on without it.
 
-    :param is_leaving: say so of configured ones, too: what is there is to be removed.
+    :param is_leaving: give the hint for configured servers, too: a removal is under way.
     """
     try:
         yield

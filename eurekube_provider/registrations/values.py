@@ -1,4 +1,4 @@
-"""The kinds of values that properties have: each makes a value one shape, or says what would be right."""
+"""Parsers of property values: each normalises a value, or raises an error that names a correct one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eurekube_provider.eureka.connection import Connection
 
 
 class Marker(Enum):
-    """Stands where a value is not known before something else is created."""
+    """A stand-in for a value that is not known before another resource is created."""
 
     UNKNOWN = "unknown"
 
@@ -25,7 +25,7 @@ UNKNOWN: Final = Marker.UNKNOWN
 
 
 class OnConflict(StrEnum):
-    """The treatment of an instance that exists and belongs to somebody else."""
+    """The treatment of an instance that somebody else has: fail, or adopt it."""
 
     FAIL = "fail"
     ADOPT = "adopt"
@@ -45,7 +45,7 @@ _METADATA_KEYS = (
 
 
 class BadValue(Exception):
-    """A value cannot be used; becomes a problem of the property.
+    """A value that cannot be used, which becomes a problem of its property.
 
     :ivar hidden: the reason without the value, which may be a secret.
     """
@@ -57,12 +57,14 @@ class BadValue(Exception):
 
     @classmethod
     def of(cls, value: Any, rest: str) -> BadValue:
-        """A sentence that begins with the value."""
+        """Return an error whose reason begins with the value."""
         return cls(f"{_quoted(value)} {rest}", rest)
 
 
 class UnfitValue(BadValue):
-    """A value must not be registered. What stands already may have it, and so it is kept to be read."""
+    """A value that must not be registered. Existing instances may have it, so the value is kept for
+    reading them.
+    """
 
     def __init__(self, reason: str, value: Any, hidden: str = "") -> None:
         super().__init__(reason, hidden)
@@ -73,21 +75,23 @@ class UnfitValue(BadValue):
 
 
 def as_text(value: Any) -> str:
-    """A text that is not empty."""
+    """Return a text that is not empty."""
     if not isinstance(value, str) or not value.strip():
         raise BadValue.of(value, "must be a text that is not empty")
     return _readable(value.strip())
 
 
 def _readable(text: str) -> str:
-    """A text that all of Eureka's clients can read. It is not repeated, since it may be a secret."""
+    """Return a text that all of Eureka's clients can read. Errors do not repeat it, since it may be a
+    secret.
+    """
     if problem := text_problem(text):
         raise UnfitValue(problem, text)
     return text
 
 
 def as_application(value: Any) -> str:
-    """An application's name, in upper case as Eureka has it."""
+    """Return an application's name, in upper case as Eureka has it."""
     if not isinstance(value, str) or not value.strip():
         return as_text(value)
     name = value.strip().upper()
@@ -97,7 +101,7 @@ def as_application(value: Any) -> str:
 
 
 def bare_host(host_name: str) -> str:
-    """A host name or address without the brackets that an IPv6 address has in a URL."""
+    """Return a host name or address without the brackets that an IPv6 address has in a URL."""
     bare = host_name.removeprefix("[").removesuffix("]")
     return bare if ":" in bare else host_name
 
@@ -112,17 +116,17 @@ def _host(value: Any) -> str:
 
 
 def as_host_name(value: Any) -> str:
-    """A host name or address as callers write it in a URL."""
+    """Return a host name or address as callers write it in a URL."""
     return Address.of(bare_host(_host(value))).host_name
 
 
 def as_ip_address(value: Any) -> str:
-    """An address, or a name in its place, without brackets."""
+    """Return an IP address, or a host name in its place, without brackets."""
     return bare_host(_host(value))
 
 
 def whole_number(least: int, most: int) -> Callable[[Any], int]:
-    """Return a parser of whole numbers between two others."""
+    """Return a parser of whole numbers from ``least`` to ``most``."""
 
     def normalise(value: Any) -> int:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -134,14 +138,14 @@ def whole_number(least: int, most: int) -> Callable[[Any], int]:
 
 
 def as_flag(value: Any) -> bool:
-    """True or false."""
+    """Return a boolean; refuse any other value."""
     if not isinstance(value, bool):
         raise BadValue.of(value, "must be true or false")
     return value
 
 
 def as_status(value: Any) -> str:
-    """A status that a program may enforce."""
+    """Return a status that a program may enforce."""
     if value not in SETTABLE_STATUSES:
         raise BadValue.of(
             value,
@@ -152,14 +156,14 @@ def as_status(value: Any) -> str:
 
 
 def as_on_conflict(value: Any) -> str:
-    """One of :class:`OnConflict`."""
+    """Return a value of :class:`OnConflict`."""
     if value not in tuple(OnConflict):
         raise BadValue.of(value, f"must be {OnConflict.FAIL} or {OnConflict.ADOPT}")
     return str(value)
 
 
 def as_metadata(value: Any) -> dict[str, Any]:
-    """A map of texts whose keys arrive at clients as they are."""
+    """Return a map of texts whose keys reach clients unchanged."""
     if not isinstance(value, Mapping):
         raise BadValue.of(value, "must be a map of texts")
     result: dict[str, Any] = {}
@@ -188,7 +192,7 @@ def as_metadata(value: Any) -> dict[str, Any]:
 
 
 def as_url(value: Any) -> str:
-    """A URL of http or https."""
+    """Return a URL of http or https."""
     text = as_text(value)
     if not text.startswith(("http://", "https://")):
         raise BadValue.of(value, "must start with http:// or https://")
@@ -196,14 +200,14 @@ def as_url(value: Any) -> str:
 
 
 def as_renewer(value: Any) -> str:
-    """Return the renewer of a registration."""
+    """Return the name of a registration's renewer; refuse an empty one."""
     if not isinstance(value, str) or not value.strip():
         raise BadValue(NO_RENEWER)
     return _readable(value.strip())
 
 
 def as_service_url(value: Any) -> str:
-    """The URLs of one Eureka, with a comma between them."""
+    """Return the URLs of one Eureka, separated by commas."""
     try:
         return ",".join(Connection.parse(as_text(value)).service_urls)
     except ConfigurationError as error:
@@ -211,14 +215,14 @@ def as_service_url(value: Any) -> str:
 
 
 def as_owner(value: Any) -> str:
-    """Owner of a registration: a resource of a stack."""
+    """Return the owner of a registration: a resource of a stack."""
     if not isinstance(parse_owner(str(value)), StackOwner):
         raise BadValue.of(value, "must be stack/<organization>/<project>/<stack>/<name>")
     return _readable(str(value))
 
 
 def _as_written(value: Any) -> str:
-    """A scalar as a person would write it: Pulumi's 8080.0 is 8080, True is true."""
+    """Return a scalar as a person would write it: Pulumi's 8080.0 as 8080, True as true."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value % 1 == 0:

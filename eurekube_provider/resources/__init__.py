@@ -1,4 +1,4 @@
-"""Pulumi: the dynamic resources, the components, the lookups, and what a stack's program needs beside them.
+"""Pulumi: the dynamic resources, the components, the lookups, and helpers for a stack's program.
 
 Each module is imported by name; :mod:`eurekube_provider` has the public names.
 """

@@ -27,9 +27,9 @@ from eurekube_provider.resources.secrecy import with_derived_secrets
 
 
 class ApplicationProvider(RegistrationProvider):
-    """Checks, compares, registers, reads and removes for :class:`EurekaApplication`.
+    """The dynamic provider of :class:`EurekaApplication`.
 
-    Pickled by reference into every state: without attributes, and never renamed or moved.
+    The class is pickled by reference into every state: it has no attributes, and is never renamed or moved.
     """
 
     kind = APPLICATION
@@ -48,9 +48,9 @@ class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="E
     The arguments may be keywords, a class or a dictionary.
 
     Its name must be its own among the stack's EurekaApplications of one application. ``statuses`` has, by
-    key, what Eureka holds in place of UP or of the status that is asked for, as a person's OUT_OF_SERVICE;
-    ``held_by_others`` whom an instance belongs to that was taken from us, ``created`` when it was made
-    (ISO 8601), ``incarnation`` what tells its registrations from others that the same resource made.
+    key, each status in Eureka that is not UP or the one that is asked for, such as a person's OUT_OF_SERVICE;
+    ``held_by_others`` the owner of each instance that was taken from us; ``created`` the time of creation
+    (ISO 8601); ``incarnation`` the mark that tells its registrations from others that the same resource made.
     """
 
     @overload
@@ -88,7 +88,9 @@ class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="E
 
     @property
     def instance_ids(self) -> pulumi.Output[Mapping[str, str]]:
-        """The id of each instance in Eureka, by key; made from other outputs, so that no state holds it."""
+        """The id of each instance in Eureka, by key; computed from other outputs, so that the state does
+        not hold it.
+        """
         names = ("instances", "application", "port", ID_BASE)
         values = {name: getattr(self, name) for name in names}
         return pulumi.Output.all(**values).apply(

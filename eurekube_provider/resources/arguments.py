@@ -1,8 +1,7 @@
 """The arguments of the resources that register, as class or dictionary, and their outputs, for type checkers.
 
-What they are named, what they mean and which default each has stands in ``registrations.properties``, to
-which a test holds them. The annotations are no texts: the SDK evaluates those of the outputs for each
-resource again.
+Their names, meanings and defaults come from ``registrations.properties``; a test compares them. The
+annotations are objects, not strings: the SDK would evaluate strings again for each resource.
 """
 
 from collections.abc import Mapping
@@ -20,11 +19,11 @@ _T = TypeVar("_T")
 
 
 SECRET: Mapping[str, bool] = {"secret": True}
-"""The metadata of an argument that is a secret in whatever language it is written."""
+"""The field metadata that mark an argument as a secret, in programs of any language."""
 
 
 class Default(Enum):
-    """Stands for an argument that the stack's configuration decides."""
+    """A stand-in for an argument whose value comes from the stack's configuration."""
 
     FROM_CONFIG = "from-config"
 
@@ -62,7 +61,7 @@ class ContentsArgs:
 
 
 class ContentsArgsDict(TypedDict):
-    """A dictionary with what :class:`ContentsArgs` has."""
+    """A dictionary with the keys of :class:`ContentsArgs`."""
 
     port_enabled: NotRequired[pulumi.Input[bool] | None]
     secure_port: NotRequired[pulumi.Input[int] | None]
@@ -101,7 +100,7 @@ class ResourceArgs(ContentsArgs):
 
 
 class ResourceArgsDict(ContentsArgsDict):
-    """A dictionary with what :class:`ResourceArgs` has."""
+    """A dictionary with the keys of :class:`ResourceArgs`."""
 
     application: pulumi.Input[str]
     renewer: NotRequired[pulumi.Input[str] | None]
@@ -128,7 +127,7 @@ class EurekaInstanceArgs(ResourceArgs):
 
 
 class EurekaInstanceArgsDict(ResourceArgsDict):
-    """A dictionary with what :class:`EurekaInstanceArgs` has."""
+    """A dictionary with the keys of :class:`EurekaInstanceArgs`."""
 
     host_name: pulumi.Input[str]
     port: pulumi.Input[int]
@@ -153,7 +152,7 @@ class ApplicationInstanceArgs(ContentsArgs):
 
 
 class ApplicationInstanceArgsDict(ContentsArgsDict):
-    """A dictionary with what :class:`ApplicationInstanceArgs` has."""
+    """A dictionary with the keys of :class:`ApplicationInstanceArgs`."""
 
     host_name: pulumi.Input[str]
     port: NotRequired[pulumi.Input[int] | None]
@@ -162,7 +161,9 @@ class ApplicationInstanceArgsDict(ContentsArgsDict):
 
 
 Instances = Mapping[str, pulumi.Input[ApplicationInstanceArgs | ApplicationInstanceArgsDict]]
-"""Instances by keys of the program's own, which Pulumi shows when they come, go and change."""
+"""Instances of an application by the program's own keys, by which Pulumi shows additions, changes and
+removals.
+"""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -179,14 +180,14 @@ class EurekaApplicationArgs(ResourceArgs):
 
 
 class EurekaApplicationArgsDict(ResourceArgsDict):
-    """A dictionary with what :class:`EurekaApplicationArgs` has."""
+    """A dictionary with the keys of :class:`EurekaApplicationArgs`."""
 
     instances: pulumi.Input[Instances]
     port: NotRequired[pulumi.Input[int] | None]
 
 
 class ResourceOutputs:
-    """Outputs of both resources."""
+    """Outputs of both EurekaInstance and EurekaApplication."""
 
     application: pulumi.Output[str]
     zone: pulumi.Output[str | None]
@@ -245,7 +246,9 @@ class ApplicationOutputs(ResourceOutputs):
 
 
 def as_dictionary(args: Any) -> Any:
-    """Arguments of either form as a dictionary with the names of the class; anything else as it is."""
+    """Return arguments, given as class or dictionary, as a dictionary in snake case; anything else
+    unchanged.
+    """
     if is_dataclass(args) and not isinstance(args, type):
         return {field.name: getattr(args, field.name) for field in fields(args)}
     if isinstance(args, Mapping):
@@ -254,10 +257,10 @@ def as_dictionary(args: Any) -> Any:
 
 
 def one_form(args: Any, keywords: Mapping[str, Any], where: str) -> Any:
-    """Return a program's arguments in one form: arguments of either form, or keyword arguments.
+    """Return a program's arguments: the class or dictionary that it gave, or else its keyword arguments.
 
     :param where: the text before the sentence of an error.
-    :raises ConfigurationError: both, or neither.
+    :raises ConfigurationError: both were given, or neither.
     """
     if args is None and not keywords:
         raise ConfigurationError(f"{where}there are no arguments: give a class, a dictionary, or keywords")
@@ -269,10 +272,10 @@ def one_form(args: Any, keywords: Mapping[str, Any], where: str) -> Any:
 
 
 def as_arguments(kind: type[_T], given: Any, where: str = "") -> _T:
-    """Arguments of either form as the class; a dictionary has its names, or those of other languages.
+    """Return arguments, given as class or dictionary, as the class; keys may be in snake case or camel case.
 
-    :raises ConfigurationError: neither form, a name that is no argument or is there twice, or a required one
-        is missing.
+    :raises ConfigurationError: the arguments are neither class nor dictionary, a key is unknown or given
+        twice, or a required one is missing.
     """
     if isinstance(given, kind):
         return given

@@ -1,4 +1,4 @@
-"""The common part of the components that make one custom resource of ours: EurekaSyncer and EurekaMirror."""
+"""The common part of the components EurekaSyncer and EurekaMirror, which each make one custom resource."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eurekube_provider.resources.program import AsProgramError, check_component_
 
 
 class ObjectArguments(Protocol):
-    """Arguments of every custom resource of ours."""
+    """Arguments that a EurekaSyncer and a EurekaMirror have in common."""
 
     annotations: Any
     labels: Any
@@ -28,11 +28,11 @@ _Arguments = TypeVar("_Arguments", bound=ObjectArguments)
 def object_arguments(
     kind: str, name: str, type_: type[_Arguments], args: Any, keywords: Mapping[str, Any]
 ) -> _Arguments:
-    """Read what a component was given, as a class, a dictionary or keywords.
+    """Read a component's arguments, given as a class, a dictionary or keywords.
 
-    :param kind: of the custom resource, for the sentence of an error.
-    :param type_: its class of arguments.
-    :raises ProgramError: it cannot be used.
+    :param kind: the kind of the custom resource, for the sentence of an error.
+    :param type_: the component's class of arguments.
+    :raises ProgramError: an argument cannot be used.
     """
     with AsProgramError(f"{kind} {name!r}: "):
         read = as_arguments(type_, one_form(args, keywords, ""))
@@ -43,9 +43,9 @@ def object_arguments(
 
 
 class CustomObject(pulumi.ComponentResource):
-    """A component that makes one custom resource of ours.
+    """A component that makes one EurekaSyncer or EurekaMirror.
 
-    :ivar KIND: of the custom resource; a component of Python is called so, too.
+    :ivar KIND: the kind of the custom resource, which is also the name of the Python component.
     """
 
     TYPE: ClassVar[str]
@@ -65,10 +65,10 @@ class CustomObject(pulumi.ComponentResource):
     ) -> None:
         """Register the component, its custom resource and its outputs.
 
-        :param name: the component's, and the object's where ``args`` names none.
-        :param args: read by :func:`object_arguments`, with ``namespace`` and ``name``.
-        :param annotations: more than those of ``args``.
-        :raises ProgramError: it is to go on from a component of the native provider.
+        :param name: the component's name, and the object's where ``args`` gives none.
+        :param args: arguments from :func:`object_arguments`, with ``namespace`` and ``name``.
+        :param annotations: further annotations, beside those of ``args``.
+        :raises ProgramError: an alias names a component of the native provider.
         """
         check_component_aliases(self.TYPE, name, opts)
         super().__init__(self.TYPE, name, None, opts)

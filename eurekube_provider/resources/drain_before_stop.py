@@ -1,7 +1,8 @@
-"""The transform DrainBeforeStop: Deployments and StatefulSets whose pods end only when no caller knows them.
+"""The transform DrainBeforeStop, by which pods of Deployments and StatefulSets end only when no caller knows
+them.
 
-It wraps :func:`~eurekube_provider.core.prestop.drained_workload`, and knows only how Pulumi hands over what
-is secret, or not known yet.
+It wraps :func:`~eurekube_provider.core.prestop.drained_workload`, and adds the handling of Pulumi's secrets
+and unknown values.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ _KINDS = {"kubernetes:apps/v1:Deployment": "Deployment", "kubernetes:apps/v1:Sta
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrainBeforeStop:
-    """Gives pods a preStop that waits, a grace period that lets it, and ``minReadySeconds``.
+    """A transform that gives pods a waiting preStop, a grace period long enough for it, and
+    ``minReadySeconds``.
 
-    For ``ResourceOptions(transforms=[...])`` of a resource or a component, whose children it then changes as
-    well, or for ``pulumi.runtime.register_resource_transform``. The operator's own pods are left as they are.
+    Use it in ``ResourceOptions(transforms=[...])`` of a resource or a component, whose children it then
+    changes as well, or for ``pulumi.runtime.register_resource_transform``. The operator's own pods are left
+    as they are.
 
-    :ivar drain: how long callers still call what has left Eureka; default 120 s.
+    :ivar drain: how long callers still call an instance that has left Eureka; default 120 s.
     :ivar hook: ``exec`` where the cluster is older than 1.30 and images have a ``sleep``.
-    :ivar containers: the names of those that get a preStop; default all, since a sidecar that ends at once
-        takes the application's calls with it.
+    :ivar containers: the names of the containers that get a preStop; default all, since a sidecar that ends
+        at once breaks the application's calls.
     :ivar match_labels: only pods that carry these labels.
     :ivar readiness_gate: True if pods declare the readiness gate ``eurekube.io/callers-know``, in place of
         ``minReadySeconds``. While no operator serves it, no new pod becomes ready.
@@ -50,7 +53,7 @@ class DrainBeforeStop:
             raise ProgramError(f"DrainBeforeStop: containers must be a list: write [{self.containers!r}]")
 
     def __call__(self, args: pulumi.ResourceTransformArgs) -> pulumi.ResourceTransformResult | None:
-        """Change one resource that is about to be registered; None for one that is no workload.
+        """Change a workload that Pulumi is about to register; return None for any other resource.
 
         :raises ProgramError: one of its containers has a preStop already.
         """
@@ -77,8 +80,8 @@ class DrainBeforeStop:
         )
 
     def _is_meant(self, spec: Mapping[str, Any]) -> bool:
-        """Return whether a workload is meant, by the labels of its pods; those that are not known yet are
-        none.
+        """Return whether the transform applies to a workload, by the labels of its pods; unknown labels
+        match nothing.
         """
         labels: Any = spec
         for key in ("template", "metadata", "labels"):
@@ -90,7 +93,7 @@ class DrainBeforeStop:
 
 
 def _applied_within(value: Any, change: Transform) -> Any:
-    """``change`` of a value that may be an output, or wrapped as a secret."""
+    """Return ``change`` of a value that may be an output, or wrapped as a secret."""
     if rpc.is_rpc_secret(value):
         return pulumi.Output.secret(rpc.unwrap_rpc_secret(value)).apply(change)
     if isinstance(value, pulumi.Output | pulumi.output.Unknown):

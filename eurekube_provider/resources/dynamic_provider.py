@@ -1,6 +1,7 @@
-"""The dynamic provider of both resources: Pulumi's dictionaries in, ``registrations.resource`` behind.
+"""The dynamic provider of EurekaInstance and EurekaApplication, which passes Pulumi's calls on to
+``registrations.resource``.
 
-Pulumi's plugin process imports it, outside of any program.
+Pulumi's plugin process imports this module, outside of any program.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from eurekube_provider.resources.program_inputs import IN_UPDATE
 
 
 class RegistrationProvider(ResourceProvider):
-    """Serves one kind of resource. A state names its subclasses, which have no attributes of their own."""
+    """The dynamic provider of one kind of resource. States name its subclasses, which have no attributes
+    of their own.
+    """
 
     kind: ClassVar[ResourceType]
     serialize_as_secret_always = False  # there is nothing in it
@@ -41,18 +44,18 @@ class RegistrationProvider(ResourceProvider):
     def configure(self, req: ConfigureRequest) -> None:
         """Keep the stack's configuration; credentials come from there, or from the environment.
 
-        What is wrong with its connections is reported by each check, so before the first creation. What the
-        state has can be read and removed all the same.
+        Each check reports problems of the connections, and so before the first creation. Resources in the
+        state can still be read and removed.
         """
         self._config = req.config
         set_up()
         self._problems = connection_problems(self._setting)
 
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
-        """Normalise the properties and refuse what Eureka could not hold.
+        """Normalise the properties, and refuse those that Eureka could not hold.
 
-        No refusal repeats a value, which may be a secret. Nor is one about a named property: the engine would
-        show its value, be it a secret or not.
+        No refusal repeats a value, which may be a secret. No refusal names its property to the engine either:
+        the engine would show the value, even a secret one.
         """
         if problems := getattr(self, "_problems", ()):
             return CheckResult(news, [CheckFailure("", "; ".join(problems))])
@@ -71,7 +74,7 @@ class RegistrationProvider(ResourceProvider):
         )
 
     def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:
-        """Compare as instances, never as dictionaries."""
+        """Compare a state with checked properties, by their meaning as instances."""
         difference = self._resource.diff(read_in(_olds), read_in(_news))
         return DiffResult(
             changes=difference.changes,
@@ -80,12 +83,12 @@ class RegistrationProvider(ResourceProvider):
         )
 
     def create(self, props: Properties) -> CreateResult:
-        """Register."""
+        """Register the resource's instances, and return its id and state."""
         created = self._resource.create(read_in(props))
         return CreateResult(created.id, created.properties)
 
     def read(self, id_: str, props: Properties) -> ReadResult:
-        """Return the resource as Eureka holds it, and a blank id for none."""
+        """Return the resource as Eureka holds it; a blank id if Eureka does not hold it."""
         found = self._resource.read(read_in(props))
         if found is None:
             return ReadResult(id_="", outs={})
@@ -97,11 +100,11 @@ class RegistrationProvider(ResourceProvider):
         return ReadResult(id_, outs, inputs)
 
     def update(self, _id: str, _olds: Properties, _news: Properties) -> UpdateResult:
-        """Register what came and changed, then remove what went."""
+        """Register new and changed instances, then remove those that the program does not have any more."""
         return UpdateResult(self._resource.update(read_in(_olds), read_in(_news)))
 
     def delete(self, _id: str, _props: Properties) -> None:
-        """Remove."""
+        """Remove the resource's instances from Eureka."""
         self._resource.delete(read_in(_props))
 
     @property
@@ -117,7 +120,7 @@ class RegistrationProvider(ResourceProvider):
 def moved_back(news: Properties, remedy: str) -> CheckResult:
     """Refuse a resource whose state the native provider wrote.
 
-    :param remedy: the alternative.
+    :param remedy: the sentence that says what to do instead.
     """
     reason = (
         "its state was written by the native provider, and a state moves from the dynamic provider to the"
@@ -127,15 +130,15 @@ def moved_back(news: Properties, remedy: str) -> CheckResult:
 
 
 def read_in(properties: Mapping[str, Any]) -> Properties:
-    """Pulumi's dictionary as ours: without its own keys, and with one marker for what is unknown.
+    """Return Pulumi's properties in our form: without Pulumi's own keys, with one marker for unknown values.
 
-    What this provider has made a secret comes without that again: the engine keeps the secrets.
+    Values that this provider marked as secrets come unwrapped: the engine tracks secrets itself.
     """
     return {key: _our_value(value) for key, value in properties.items() if not key.startswith("__")}
 
 
 def write_out(properties: Mapping[str, Any]) -> Properties:
-    """Ours as Pulumi's."""
+    """Return our properties in Pulumi's form."""
     return {key: _pulumi_value(value) for key, value in properties.items()}
 
 

@@ -1,4 +1,4 @@
-"""Exports of this project's program, for a StackReference of another one: names that do not change."""
+"""Exports of this project's program for StackReferences of other stacks: their names do not change."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ class Exports(TypedDict):
 
 
 def export(exports: Exports) -> None:
-    """Make them the outputs of the running program."""
+    """Make these exports the outputs of the running program."""
     for name, value in exports.items():
         pulumi.export(name, value)

@@ -1,6 +1,6 @@
-"""The YAML that comes with the package: the CRDs and the alerts, from the only place where each is written.
+"""The CRDs and alerts of the package, read from YAML files.
 
-They come with the wheel inside of the package; in a checkout they lie beside it.
+A wheel has the files inside of the package; in a checkout they lie beside it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import yaml
 from eurekube_provider.core.errors import ConfigurationError
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's where PyYAML has it, ten times as fast: each run of a program with an operator reads the CRDs."""
+"""The YAML loader: libyaml's where PyYAML has it, ten times as fast; each program with an operator reads
+the CRDs.
+"""
 
 
 def crd_documents() -> list[dict[str, Any]]:
-    """The CustomResourceDefinitions, each as its YAML says.
+    """Return the CustomResourceDefinitions, parsed from YAML.
 
     :raises ConfigurationError: see :func:`documents`.
     """
@@ -27,11 +29,11 @@ def crd_documents() -> list[dict[str, Any]]:
 
 
 def documents(packaged: str, beside: str) -> list[dict[str, Any]]:
-    """All YAML documents of a directory, in the order of the files' names.
+    """Return all YAML documents of a directory, in the order of the files' names.
 
-    :param packaged: where the wheel has it, in the package.
-    :param beside: where a checkout has it.
-    :raises ConfigurationError: the package was installed without it.
+    :param packaged: the directory's path inside the package of a wheel.
+    :param beside: the directory's path in a checkout.
+    :raises ConfigurationError: the package was installed without the directory.
     """
     return [
         document
@@ -42,7 +44,7 @@ def documents(packaged: str, beside: str) -> list[dict[str, Any]]:
 
 
 def texts(packaged: str, beside: str) -> list[str]:
-    """The YAML files of a directory as they are, in the order of their names; see :func:`documents`."""
+    """Return the texts of a directory's YAML files, in the order of their names; see :func:`documents`."""
     files = sorted(_directory(packaged, beside).iterdir(), key=lambda entry: entry.name)
     return [file.read_text("utf-8") for file in files if file.name.endswith((".yaml", ".yml"))]
 

@@ -1,4 +1,4 @@
-"""The guard of an operator: its memory, and its questions before a deletion, without Pulumi."""
+"""The guard of an operator: its properties, and its check before a deletion, without Pulumi."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from eurekube_provider.runtime.extras import needing
 
 
 def guard_inputs(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a guard's own properties; what is nothing is left out."""
+    """Return a guard's own properties; leave out Pulumi's keys and None."""
     own = (item for item in properties.items() if not item[0].startswith("__"))
     return {key: value for key, value in own if value is not None}
 
 
 def changed(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list[str]:
-    """The names of what is another one than before.
+    """Return the names of the properties that differ.
 
-    What a preview does not know is not reported: of a Kubernetes provider it knows no output that the program
-    did not write, and would show a change each time.
+    Properties that a preview does not know are not reported: it knows no output of a Kubernetes provider that
+    the program did not write, and would show a change each time.
     """
     before, after = guard_inputs(olds), guard_inputs(news)
     names = sorted({*before, *after})
@@ -31,14 +31,14 @@ def changed(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list[str]:
 
 
 def guard_id(properties: Mapping[str, Any]) -> str:
-    """Return a guard's id."""
+    """Return the id of a guard in Pulumi."""
     return f"{guard_inputs(properties)['namespace']}/operator"
 
 
 def may_go(properties: Mapping[str, Any]) -> None:
-    """Refuse while the operator of this guard is needed.
+    """Refuse the deletion of an operator that is still needed.
 
-    :raises OperatorStillNeeded: it is, or nobody can tell.
+    :raises OperatorStillNeeded: the operator is needed, or the cluster cannot be asked.
     :raises MissingExtra: the client for Kubernetes is not installed.
     """
     with needing("kubernetes", "the removal of an operator"):

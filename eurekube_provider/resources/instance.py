@@ -1,10 +1,10 @@
 """The Pulumi resource EurekaInstance, a thin shell around ``registrations.resource``.
 
-The import path of :class:`InstanceProvider` is written into the state of every user: a wire format, frozen
-by a test. The class has no attributes before it is pickled, so that the state holds nothing but its name.
-This module is imported by Pulumi's plugin process, outside of any program: it makes no resources and loads
-no Kubernetes client. Its annotations are no texts: the SDK evaluates those of the outputs for each resource
-again.
+The import path of :class:`InstanceProvider` is written into the state of every user: a wire format, frozen by
+a test. The class has no attributes before it is pickled, so that the state holds nothing but its name.
+Pulumi's plugin process imports this module, outside of any program: it makes no resources and loads no
+Kubernetes client. Its annotations are objects, not strings: the SDK would evaluate strings again for each
+resource.
 """
 
 from copy import copy
@@ -30,9 +30,9 @@ from eurekube_provider.resources.secrecy import with_derived_secrets
 
 
 class InstanceProvider(RegistrationProvider):
-    """Checks, compares, registers, reads and removes for :class:`EurekaInstance`.
+    """The dynamic provider of :class:`EurekaInstance`.
 
-    Pickled by reference into every state: without attributes, and never renamed or moved.
+    The class is pickled by reference into every state: it has no attributes, and is never renamed or moved.
     """
 
     kind = INSTANCE
@@ -91,7 +91,7 @@ class EurekaInstance(InstanceOutputs, Resource, module="eurekube", name="EurekaI
     if not TYPE_CHECKING:  # a checker shall find misspelt names
 
         def __getattr__(self, name: str) -> pulumi.Output[Any]:
-            """An output that has its default, and so is not in the state."""
+            """Return an output that the state leaves out because it has its default."""
             described = _LEFT_OUT.get(name)
             if described is not None and described.derive is not None and described.derived_from:
                 known = {source: getattr(self, source) for source in described.derived_from}
@@ -105,10 +105,10 @@ class EurekaInstance(InstanceOutputs, Resource, module="eurekube", name="EurekaI
 EurekaInstance.__annotations__ = get_type_hints(InstanceOutputs)
 
 _FROM_EUREKA = ("instance_id", "status", "overridden_status", "last_updated", "seen_owner", INCARNATION)
-"""Properties that come from Eureka, or from the check."""
+"""Properties whose values come from Eureka, or from the check."""
 
 _LEFT_OUT = {each.name: each for each in PROPERTIES if not each.is_required and each.name not in _FROM_EUREKA}
-"""Properties that an instance need not have, or has by default."""
+"""Descriptions of properties that the state may lack, because they are optional or have their default."""
 
 
 def _or_default(key: str, value: Any) -> Any:

@@ -23,9 +23,9 @@ _LONGEST = 63
 
 
 def stack_label(project: str, stack: str) -> str:
-    """``<project>.<stack>`` as a label's value.
+    """Return ``<project>.<stack>`` as a label's value.
 
-    Where characters had to go, the end of a hash keeps two stacks apart that would look alike.
+    Where characters must be replaced or cut, a hash at the end keeps two similar stacks apart.
     """
     text = f"{project}.{stack}"
     fitted = re.sub(r"[^A-Za-z0-9._-]", "-", text).strip("._-") or "stack"
@@ -36,10 +36,10 @@ def stack_label(project: str, stack: str) -> str:
 
 
 def object_labels(component: str, instance: str) -> dict[str, str]:
-    """The labels of one object. ``app.kubernetes.io/managed-by`` is left to the tool that applies it.
+    """Return the labels of one object. ``app.kubernetes.io/managed-by`` is left to the tool that applies it.
 
     :param component: the part of Eurekube, e.g. ``operator``.
-    :param instance: the name of this one of several, e.g. the operator's name.
+    :param instance: the name that tells several of a component apart, e.g. the operator's name.
     """
     return {
         SELECTOR_LABEL: f"eurekube-{component}",

@@ -1,8 +1,8 @@
-"""Lookups: what a program asks Eureka or a cluster while it runs, to build resources from the answer.
+"""Lookups in Eureka or in a cluster for a running program, which builds resources from the answers.
 
-They run in every preview and update of the program, never in a refresh. An empty answer is an empty result;
-a server that cannot be asked is an error. An offline preview asks nobody: the ``_output`` forms are unknown
-then, and the plain ones answer with the placeholder that they were given.
+They run in every preview and update of the program, never in a refresh. An empty answer is an empty result; a
+server that cannot be asked is an error. An offline preview asks no server: the ``_output`` forms then return
+an unknown output, and the plain ones the placeholder of the argument ``offline``.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ T = TypeVar("T")
 def get_application(
     name: str, *, connection: str | None = None, offline: FoundApplication | None = None
 ) -> FoundApplication:
-    """Return an application from Eureka's list of everything.
+    """Return an application from Eureka's full list.
 
-    :param connection: the name of one of ``eurekube:connections``; default the one of ``eurekube:url``.
+    :param connection: the name of one of ``eurekube:connections``; default the connection of
+        ``eurekube:url``.
     :param offline: the answer in an offline preview.
     :raises ProgramError: Eureka cannot be asked; or an offline preview has no answer.
     """
@@ -50,7 +51,7 @@ def get_application(
 def get_application_output(
     name: pulumi.Input[str], *, connection: str | None = None
 ) -> pulumi.Output[FoundApplication]:
-    """Look up an application by an output; the answer is one, too, unknown in an offline preview."""
+    """Return an application as an output, for a name that may be an output; unknown in an offline preview."""
     return _output(name, lambda known: find_application(_peers(connection), known))
 
 
@@ -61,7 +62,7 @@ def get_instance(
     connection: str | None = None,
     offline: FoundInstance | None = None,
 ) -> FoundInstance | None:
-    """Read one instance as Eureka holds it at this moment; None where it holds none.
+    """Return one instance as Eureka holds it at this moment; None where Eureka does not hold it.
 
     :raises ProgramError: as with :func:`get_application`.
     """
@@ -73,7 +74,7 @@ def get_instance(
 def get_instance_output(
     application: pulumi.Input[str], instance_id: pulumi.Input[str], *, connection: str | None = None
 ) -> pulumi.Output[FoundInstance | None]:
-    """Look up an instance by outputs; the answer is one, too, unknown in an offline preview."""
+    """Return an instance as an output, for arguments that may be outputs; unknown in an offline preview."""
     both = pulumi.Output.all(application, instance_id)
     return _output(both, lambda known: find_instance(_peers(connection), known[0], known[1]))
 
@@ -101,13 +102,15 @@ def get_endpoints_output(
     kubeconfig: str | Path | None = None,
     context: str | None = None,
 ) -> pulumi.Output[FoundEndpoints]:
-    """Look up endpoints by outputs; the answer is one, too, unknown in an offline preview."""
+    """Return a Service's endpoints as an output, for arguments that may be outputs; unknown in an offline
+    preview.
+    """
     both = pulumi.Output.all(service, namespace)
     return _output(both, lambda known: _endpoints(known[0], known[1], kubeconfig, context))
 
 
 def _answer(name: str, offline: Any, ask: Callable[[], T]) -> T:
-    """Ask; in an offline preview the answer is the placeholder, of the same class."""
+    """Return the answer of ``ask``; in an offline preview the placeholder ``offline`` instead."""
     if not is_offline_preview():
         with AsProgramError():
             return ask()
@@ -127,7 +130,7 @@ def _output(known: pulumi.Input[Any], ask: Callable[[Any], T]) -> pulumi.Output[
 
 
 def _unknown() -> pulumi.Output[Any]:
-    """An output that is not known in this preview."""
+    """Return an output whose value is not known in this preview."""
 
     async def no() -> bool:
         return False

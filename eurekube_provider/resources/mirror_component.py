@@ -1,4 +1,6 @@
-"""The component EurekaMirror: asks the operator to show applications of Eureka as Services of the cluster."""
+"""The component EurekaMirror, which asks the operator to show applications of Eureka as Services of the
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ Text = pulumi.Input[str]
 
 _NOT_IN_SPEC = frozenset({"namespace", "name", "annotations", "labels"})
 _SPELLED = {"allowed_cidrs": "allowedCIDRs"}
-"""Fields that the CRD spells otherwise than :func:`camel_case` does."""
+"""Fields whose spelling in the CRD differs from that of :func:`camel_case`."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -75,7 +77,7 @@ class EurekaMirrorArgs:
 
 
 class EurekaMirrorArgsDict(TypedDict):
-    """A dictionary with what :class:`EurekaMirrorArgs` has."""
+    """A dictionary with the keys of :class:`EurekaMirrorArgs`."""
 
     namespace: Text
     application: NotRequired[Text | None]
@@ -103,14 +105,14 @@ class EurekaMirrorArgsDict(TypedDict):
 
 
 class EurekaMirror(CustomObject):
-    """A mirror of the cluster.
+    """A mirror: applications registered in Eureka become Services of the cluster.
 
     The arguments may be keywords, a class or a dictionary.
 
-    Give it ``depends_on=[operator]``: the operator serves its finalizer, so that the mirror must go first.
-    The operator needs ``mirrors``.
+    Give the mirror ``depends_on=[operator]``: the operator serves its finalizer, so that the mirror must go
+    first. The operator needs ``mirrors``.
 
-    :raises ProgramError: it would mirror nothing, or everything.
+    :raises ProgramError: the arguments would mirror nothing, or everything.
     """
 
     TYPE: ClassVar[str] = "eurekube:index:EurekaMirror"
@@ -154,6 +156,6 @@ class EurekaMirror(CustomObject):
 
 
 def mirror_spec(args: EurekaMirrorArgs) -> dict[str, Any]:
-    """The ``spec`` of the custom resource: what was given, under the names of the CRD."""
+    """Return the ``spec`` of a EurekaMirror: the given arguments, under the names of the CRD."""
     said = {item.name: getattr(args, item.name) for item in fields(args) if item.name not in _NOT_IN_SPEC}
     return {_SPELLED.get(name, camel_case(name)): value for name, value in said.items() if value is not None}

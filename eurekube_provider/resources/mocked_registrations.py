@@ -17,15 +17,18 @@ from eurekube_provider.resources.program_inputs import IN_UPDATE
 
 _CHECKS = {INSTANCE_TYPE: check, APPLICATION_TYPE: check_members}
 _NO_PROPERTIES = ("__provider", IN_UPDATE)
-"""Inputs that a provider takes out before its check."""
+"""Inputs that a provider removes before its check."""
 
 
 class MockedRegistrations(mocks.Mocks):
-    """Takes note of every resource; answers with its inputs, of a registration as the check leaves them.
+    """Pulumi mocks that record every resource, and answer with its inputs; those of a registration are
+    checked.
 
     :ivar resources: every resource, in the order in which the program makes them.
-    :ivar registrations: the checked properties of everything that is to be registered, by type and by name.
-    :ivar refused: the names of registrations that the check refuses, and why: they are among the others, too.
+    :ivar registrations: the checked properties of every EurekaInstance and EurekaApplication, by type and by
+        name.
+    :ivar refused: the reason of each registration that the check refuses, by name; ``registrations`` has
+        them, too.
     """
 
     def __init__(self) -> None:
@@ -34,11 +37,11 @@ class MockedRegistrations(mocks.Mocks):
         self.refused: dict[str, str] = {}
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:  # noqa: ARG002
-        """Answer a function of a provider with nothing."""
+        """Answer a provider's function with an empty result."""
         return {}, None
 
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
-        """Take note of a resource."""
+        """Record a resource, and return its id and outputs."""
         self.resources.append(args)
         if args.typ not in _CHECKS:
             return f"{args.name}-id", args.inputs
@@ -54,7 +57,7 @@ class MockedRegistrations(mocks.Mocks):
 
 
 def plain_value(value: Any) -> Any:
-    """Return inputs as mocks get them without secrets' wrappings, with whole numbers as integers."""
+    """Return a mock's inputs without secrets' wrappings, with whole numbers as integers."""
     value = rpc.unwrap_rpc_secret(value)
     if isinstance(value, dict):
         return {key: plain_value(item) for key, item in value.items() if item is not None}

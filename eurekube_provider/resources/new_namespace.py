@@ -1,6 +1,6 @@
-"""Namespaces that a program makes, and that are refused where one of that name is there already.
+"""Namespaces that a program makes, refused where the cluster already has one of that name.
 
-Pulumi's Kubernetes plugin may take such a one over, and then removes it with all that others have in it.
+Pulumi's Kubernetes plugin could adopt an existing namespace, and would then remove it with everything in it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eurekube_provider.resources.operator_guard import cluster_inputs
 from eurekube_provider.resources.program import AsProgramError, is_rendered
 
 _hooks = itertools.count(1)
-"""Part of the hooks' names, of which the engine takes each once."""
+"""Numbers that make the names of hooks unique, as the engine requires."""
 
 
 def new_namespace(
@@ -30,11 +30,11 @@ def new_namespace(
     asked_by: str,
     way_out: str,
 ) -> Namespace:
-    """Return a namespace; the engine asks the cluster before it is made, and not where the state has it.
+    """Return a new namespace; before its creation, a hook asks the cluster and refuses an existing one.
 
-    :param options: of the resource; the hook is added to them.
+    :param options: the options of the resource, to which the hook is added.
     :param asked_by: the beginning of the refusal.
-    :param way_out: the remedy where others made it.
+    :param way_out: the remedy where others made the namespace.
     """
     if not is_rendered.get():
         provider = options.provider

@@ -1,7 +1,9 @@
-"""The resource that keeps an operator where syncers of others need it: its deletion asks the cluster first.
+"""The resource that keeps an operator while other stacks' syncers need it: its deletion asks the cluster
+first.
 
-Pulumi deletes it before everything else of the operator. Pulumi's plugin process imports this module, outside
-of any program, and its path is written into the state of every user: never renamed or moved.
+Pulumi deletes the guard before all other resources of the operator. Pulumi's plugin process imports this
+module, outside of any program, and its path is written into the state of every user: it is never renamed or
+moved.
 """
 
 from __future__ import annotations
@@ -20,51 +22,54 @@ from eurekube_provider.resources.plugin import set_up
 
 
 class OperatorGuardProvider(ResourceProvider):
-    """Lets a guard be deleted when its operator may go. Without attributes, since a state names it."""
+    """The dynamic provider of the guard, which lets it be deleted once its operator may go. No attributes:
+    states name it.
+    """
 
     serialize_as_secret_always = False  # there is nothing in it
 
     def configure(self, _req: Any) -> None:
-        """Have errors shown as one sentence."""
+        """Prepare the plugin process, so that it shows our errors as one sentence."""
         set_up()
 
     def check(self, _olds: Any, news: Any) -> CheckResult:
-        """Complete nothing: only the component writes this resource."""
+        """Accept the inputs unchanged: only the component writes this resource."""
         if are_schemas(_olds):
             return moved_back(news, "keep the component eurekube.Operator in the program")
         return CheckResult(news, [])
 
     def diff(self, _id: str, _olds: Any, _news: Any) -> DiffResult:
-        """A change is an update of what the deletion will ask."""
+        """Compare the guard's properties; a change is an update."""
         return DiffResult(changes=bool(changed(read_in(_olds), read_in(_news))))
 
     def create(self, props: Any) -> CreateResult:
-        """Keep what the deletion will ask; nothing is asked before."""
+        """Store the properties that the deletion needs; ask no cluster."""
         return CreateResult(guard_id(props), guard_inputs(props))
 
     def update(self, _id: str, _olds: Any, _news: Any) -> UpdateResult:
-        """Remember what the deletion will ask."""
+        """Store the properties that the deletion needs."""
         return UpdateResult(guard_inputs(_news))
 
     def delete(self, _id: str, _props: Any) -> None:
-        """Refuse while it is needed.
+        """Refuse the deletion while the operator is needed.
 
-        :raises OperatorStillNeeded: it is, or nobody can tell.
+        :raises OperatorStillNeeded: the operator is needed, or the cluster cannot be asked.
         """
         may_go(_props)
 
 
 class OperatorGuard(Resource, module="eurekube", name="OperatorGuard"):
-    """A guard of the dynamic provider."""
+    """The guard of an operator, served by the dynamic provider."""
 
     def __init__(self, name: str, inputs: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
         super().__init__(OperatorGuardProvider(), name, dict(inputs), opts)
 
 
 def cluster_inputs(provider: pulumi.ProviderResource | None) -> dict[str, pulumi.Input[Any]]:
-    """How the Kubernetes provider of an operator reaches its cluster, so that its guard asks the same one.
+    """Return the kubeconfig and context of an operator's Kubernetes provider, so that the guard asks the same
+    cluster.
 
-    :param provider: the one that a program chose; None for the stack's own.
+    :param provider: the provider that a program chose; None for the stack's own.
     """
     names = ("kubeconfig", "context")
     if provider is None:

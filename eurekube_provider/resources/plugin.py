@@ -1,8 +1,9 @@
-"""Pulumi's plugin process, in which the dynamic provider runs: what it tells of our errors, and when it ends.
+"""Changes to Pulumi's plugin process, in which the dynamic provider runs: its errors, Cancel and threads.
 
-The SDK's process answers Cancel, which the engine sends when a person interrupts it, and does nothing. The
-SDK (since 3.26x) answers an exception with its whole traceback, in which the one sentence that a person
-needs is the last line of thirty. Ours stand alone; anything else is a bug, and keeps its traceback.
+The SDK's process ignores Cancel, which the engine sends when a person interrupts it. The SDK (since 3.26x)
+answers an exception with its whole traceback, in which the one sentence that a person needs is the last line
+of thirty. Our own errors are shown as their sentence alone; any other exception is a bug, and keeps its
+traceback.
 """
 
 from __future__ import annotations
@@ -17,22 +18,23 @@ from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.registrations.cancellation import CANCELLATION
 
 MOST_CALLS = 1024
-"""Calls served at once. The SDK serves four, so that a fifth drain would begin when they are over. The engine
-makes as many calls at once as ``--parallel`` says."""
+"""Calls served at once. The SDK serves four, so that a fifth drain would wait for the end of another. The
+engine makes as many calls at once as ``--parallel`` allows.
+"""
 
 
 def set_up() -> None:
-    """Make this process ready for our providers, where it is Pulumi's plugin process."""
+    """Prepare Pulumi's plugin process for our providers; do nothing in any other process."""
     tell_sentences()
     hear_cancel()
     _serve_more_calls()
 
 
 def hear_cancel() -> None:
-    """End the drains of this process when Pulumi is interrupted, and begin none any more.
+    """Make Cancel end the drains of this process, and prevent new ones.
 
-    Does nothing outside of Pulumi's plugin process. Where a later SDK does it in another way, a drain goes on
-    until the engine hangs up.
+    Do nothing outside of Pulumi's plugin process. Where a later SDK handles Cancel in another way, a drain
+    goes on until the engine disconnects.
     """
     servicer = getattr(sys.modules.get("__main__"), "DynamicResourceProviderServicer", None)
     cancel = getattr(servicer, "Cancel", None)
@@ -48,7 +50,9 @@ def hear_cancel() -> None:
 
 
 def _cancel(self: Any, request: Any, context: Any) -> Any:  # noqa: ARG001 - the SDK's names
-    """Runs in the SDK's module: what it needs of ours it imports."""
+    """Answer Cancel in the SDK's place; this code runs in the SDK's module, and so imports all that it
+    needs.
+    """
     from google.protobuf import empty_pb2
 
     from eurekube_provider.registrations.cancellation import CANCELLATION
@@ -71,10 +75,10 @@ def _serve_more_calls() -> None:
 
 
 def tell_sentences() -> None:
-    """Let this process answer an :class:`EurekubeError` with its message alone.
+    """Make this process answer an :class:`EurekubeError` with its message alone.
 
-    Does nothing outside of Pulumi's plugin process, and nothing to other providers' errors. Where a later
-    SDK does it in another way, people see the traceback again, with the sentence in it.
+    Do nothing outside of Pulumi's plugin process, and leave other providers' errors alone. Where a later SDK
+    formats errors in another way, people see the traceback again, with the sentence in it.
     """
     plugin: Any = sys.modules.get("__main__")
     if hasattr(plugin, "_abort_with_traceback") and getattr(plugin, "traceback", None) is traceback:

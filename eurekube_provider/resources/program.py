@@ -1,6 +1,6 @@
-"""A running Pulumi program's knowledge of its stack's configuration.
+"""Access of a running Pulumi program to its stack's configuration.
 
-Light on purpose: the dynamic provider imports it too.
+The module imports little: the dynamic provider imports it, too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class ProgramError(ConfigurationError, pulumi.RunError):
 
 
 class AsProgramError(ContextDecorator):
-    """Has Pulumi show an error of ours as its sentence alone: a :class:`ProgramError` is raised in its place.
+    """A context that turns our errors into :class:`ProgramError`, so that Pulumi shows their sentence without
+    a traceback.
 
     :param where: the text before the sentence.
     """
@@ -55,19 +56,19 @@ class AsProgramError(ContextDecorator):
 
 
 def program_setting(key: str) -> str | None:
-    """The value of ``eurekube:<key>``, None where it is not set.
+    """Return the value of ``eurekube:<key>``, None where it is not set.
 
-    Read past :class:`pulumi.Config`, which warns of secrets that are read in clear: anyone who calls this
-    keeps them out of properties.
+    The value is read past :class:`pulumi.Config`, which warns of secrets that are read in clear: callers must
+    keep secrets out of properties.
     """
     value = get_config(f"{NAMESPACE}:{key}")
     return str(value) if value not in (None, "") else None
 
 
 def program_connection(name: str | None = None) -> Connection:
-    """The Eureka that this stack registers at; one of ``eurekube:connections`` where a name is given.
+    """Return the connection to this stack's Eureka, or to the one of ``eurekube:connections`` with this name.
 
-    :raises ProgramError: none is configured, or the settings of any connection are wrong.
+    :raises ProgramError: no connection is configured, or the settings of any connection are wrong.
     """
     with AsProgramError():
         if problems := connection_problems(program_setting):
@@ -81,12 +82,13 @@ def program_renewer() -> str:
 
 
 def program_organization() -> str:
-    """The organization in the owner of what the stack registers: ``eurekube:organization``, else Pulumi's.
+    """Return the organization in the owner of the stack's registrations: ``eurekube:organization``, else
+    Pulumi's.
 
     A backend that is a bucket or a folder knows no organizations, so that two people's stacks of one name
     would be one owner.
 
-    :raises ProgramError: it has a slash, which separates an owner's parts.
+    :raises ProgramError: the organization has a slash, which separates an owner's parts.
     """
     said = program_setting("organization") or pulumi.get_organization() or "organization"
     if "/" in said:
@@ -95,7 +97,7 @@ def program_organization() -> str:
 
 
 def check_options(kind: str, name: str, options: pulumi.ResourceOptions | None, lookup: str) -> None:
-    """Say what Pulumi's dynamic resources cannot do, instead of what would come of it.
+    """Refuse resource options that Pulumi's dynamic resources do not support.
 
     :raises ProgramError: ``id`` or ``import_`` is given.
     """
@@ -123,13 +125,13 @@ _NATIVE_COMPONENTS: Mapping[str, str] = {
         "EurekubeOperator": "Operator",
     }.items()
 }
-"""By the type of a component of Python the native provider's."""
+"""The name of the native provider's component, by the type of the Python component."""
 
 
 def check_component_aliases(type_: str, name: str, options: pulumi.ResourceOptions | None) -> None:
-    """Refuse a component that is to go on from one of the native provider.
+    """Refuse a Python component with an alias of a component of the native provider.
 
-    :param type_: of the component; one that the native provider hosts may have any alias.
+    :param type_: the component's type; a component that the native provider hosts may have any alias.
     :raises ProgramError: an alias names the native provider's component.
     """
     native = _NATIVE_COMPONENTS.get(type_)
@@ -143,11 +145,11 @@ def check_component_aliases(type_: str, name: str, options: pulumi.ResourceOptio
 
 
 def is_offline_preview() -> bool:
-    """Return whether this is a preview that shall ask neither Eureka nor a cluster.
+    """Return whether this is a preview that must ask neither Eureka nor a cluster.
 
-    ``eurekube:offline`` or EUREKUBE_OFFLINE says so. An update asks them whatever is said.
+    ``eurekube:offline`` or EUREKUBE_OFFLINE asks for that. An update asks the servers in any case.
 
-    :raises ProgramError: neither yes nor no.
+    :raises ProgramError: a value is neither true nor false.
     """
     given = {
         f"{NAMESPACE}:offline": program_setting("offline"),
@@ -161,7 +163,7 @@ def is_offline_preview() -> bool:
 
 
 def warn_of_open_credentials() -> None:
-    """Say so where credentials stand in clear in the stack's file, and so in its state as well."""
+    """Warn where ``eurekube:url`` carries credentials in clear, which the state would then hold, too."""
     url = program_setting("url") or ""
     if "@" in url and not is_config_secret(f"{NAMESPACE}:url"):
         pulumi.log.warn(
@@ -184,13 +186,13 @@ def warn_of_open_credentials() -> None:
 
 
 def leave_quietly_when_interrupted() -> None:
-    """End the program without a word on SIGINT.
+    """End the program without a message on SIGINT.
 
-    Pulumi interrupts the program as soon as a resource fails. Python would print two tracebacks of its own
-    waiting then, above the one sentence that matters.
+    Pulumi interrupts the program as soon as a resource fails. Python would then print two tracebacks above
+    the one sentence that matters.
 
-    Does nothing outside of the main thread, where an inline program of the Automation API runs: signals are
-    the concern of the process that runs it, and Python lets no other thread set a handler.
+    Do nothing outside of the main thread, where an inline program of the Automation API runs: signals are the
+    concern of the process that runs it, and Python lets no other thread set a handler.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, lambda *_: os._exit(1))

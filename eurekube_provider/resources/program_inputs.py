@@ -18,13 +18,16 @@ from eurekube_provider.resources.program import (
 )
 
 IN_UPDATE = "in_update"
-"""Among what a program gives that is not previewed, and in no state: only then a check may ask Eureka."""
+"""The input that a program adds outside of previews, kept out of the state: only with it may a check ask
+Eureka.
+"""
 
 
 def given_properties(name: str, args: Any) -> Properties:
-    """The arguments of the resource ``name``, with what the running program's configuration adds to them.
+    """Return the arguments of the resource ``name``, with the values from the running program's
+    configuration.
 
-    :raises ProgramError: no Eureka is configured, or not under the connection that is named.
+    :raises ProgramError: no Eureka is configured, or the named connection is missing.
     """
     given = {"renewer": Default.FROM_CONFIG, **as_dictionary(args)}
     if given["renewer"] is Default.FROM_CONFIG:

@@ -1,9 +1,9 @@
 """Secrets that are derived from secrets: an address from a host name, a zone from metadata, an id from names.
 
-Pulumi marks as secret, in state and preview, what has the name of a secret input; a dynamic provider sees
-plain values and cannot say more. So the program gives every property that the check will derive from
-something secret a value that says nothing but that, itself a secret; the check puts the derived one in its
-place. Whether something is a secret is known in the run of the program only, when it is resolved.
+Pulumi marks as secret, in state and preview, only properties with the name of a secret input; a dynamic
+provider sees plain values and cannot mark others. So the program gives every property that the check will
+derive from a secret a secret stand-in value; the check replaces it by the derived value. Only the run of the
+program knows which values are secrets, once they are resolved.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eurekube_provider.resources.program import is_rendered
 
 
 def with_derived_secrets(given: Mapping[str, Any], sources: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return properties with those that are derived from what may be a secret.
+    """Return properties with a stand-in for each one that derives from a possible secret.
 
     :param sources: the derived properties, each with its sources.
     """
@@ -41,7 +41,9 @@ def _holds_output(value: Any) -> bool:
 
 
 def _if_secret(values: Sequence[Any]) -> pulumi.Output[str | None]:
-    """:data:`FROM_SECRET` as a secret where one of the values is one, else nothing; known in any case."""
+    """Return an output of :data:`FROM_SECRET`, as a secret, where one of the values is a secret; else of
+    None.
+    """
     every: pulumi.Output[Any] = pulumi.Output.all(*values)
 
     async def text() -> str | None:

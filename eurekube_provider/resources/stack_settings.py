@@ -1,4 +1,4 @@
-"""The stack's configuration as the arguments of its resources: what ``__main__.py`` starts from."""
+"""The stack's configuration, read as the arguments of its resources, for ``__main__.py``."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ _OPERATOR_KEYS = (
     "force_destroy",
     *(item.name for item in fields(PodArgs)),
 )
-"""Keys of ``eurekube:operator``; the rest follows from the other keys."""
+"""Keys of ``eurekube:operator``; the operator's other arguments follow from other keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class StackSettings:
-    """Everything that the program can be determined, see the ``config`` of Pulumi.yaml.
+    """All settings of the program, see the ``config`` of Pulumi.yaml.
 
     :ivar kubeconfig: relative to the program's directory where it is not absolute; None for the default
         provider's way to the cluster.
-    :ivar context: one of the kubeconfig; None for its current one.
-    :ivar namespaces: those that the program makes, and removes.
-    :ivar syncers: arguments by resource name, as are ``registrations``.
+    :ivar context: a context of the kubeconfig; None for its current one.
+    :ivar namespaces: the namespaces that the program makes, and removes.
+    :ivar syncers: arguments by resource name, as in ``registrations``.
     """
 
     operator: EurekubeOperatorArgs
@@ -112,11 +112,11 @@ def _operator() -> EurekubeOperatorArgs:
 
 
 def _connections(*, is_own: bool, secret: EurekaSecretArgs | None) -> dict[str, EurekaConnectionArgs]:
-    """The stack's named connections, so that its operator renews what the stack registers there.
+    """Return the stack's named connections, so that its operator renews the stack's instances there.
 
-    :param is_own: True if the operator has a configuration file of somebody else's, which says it.
-    :param secret: with one, the operator gets none of the stack's own credentials, and no connection that
-        has some.
+    :param is_own: True if the operator has somebody else's configuration file, which has the connections.
+    :param secret: an existing Secret, with which the operator gets none of the stack's own credentials, and
+        no connection with credentials.
     """
     if is_own:
         return {}
@@ -138,7 +138,7 @@ def _connections(*, is_own: bool, secret: EurekaSecretArgs | None) -> dict[str, 
 
 
 def _credentials(connection: Connection) -> dict[str, Any]:
-    """Return this stack's own credentials for Eureka; only what there is, and secret but for the user."""
+    """Return this stack's own credentials for Eureka as operator arguments; all but the user are secrets."""
     files = (connection.client_certificate, connection.client_key)
     certificate, key = (path.read_text("utf-8") if path else None for path in files)
     secrets = {
@@ -186,7 +186,7 @@ def _texts(key: str) -> list[str]:
 
 
 def _by_name(key: str, kind: type[_T]) -> dict[str, _T]:
-    """A list of objects that each have a ``name``, as arguments by that name."""
+    """Read a list of objects that each have a ``name``, and return their arguments by that name."""
     result: dict[str, _T] = {}
     for number, entry in enumerate(_setting(key, list) or []):
         where = f"{key}[{number}]"
@@ -204,7 +204,9 @@ def _by_name(key: str, kind: type[_T]) -> dict[str, _T]:
 def _arguments(
     where: str, kind: type[Any], written: Mapping[str, Any], known: Iterable[str]
 ) -> dict[str, Any]:
-    """The keys of an object in the configuration, which are camelCase, as arguments."""
+    """Return an object of the configuration as arguments: its keys changed from camel case, unknown ones
+    refused.
+    """
     names = {camel_case(name): name for name in known}
     for key in written:
         if key not in names:

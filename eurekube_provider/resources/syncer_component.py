@@ -1,4 +1,4 @@
-"""The component EurekaSyncer: asks the operator to keep a Service's endpoints in Eureka."""
+"""The component EurekaSyncer, which asks the operator to keep a Service's endpoints registered in Eureka."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from eurekube_provider.resources.program import ProgramError
 Text = pulumi.Input[str]
 _WAIT_FOR = "pulumi.com/waitFor"
 _WAITING = {_WAIT_FOR: "condition=Ready"}
-"""For the Kubernetes provider only: it does not reach the cluster by ``eurekube render``."""
+"""The annotation by which the Kubernetes provider waits for Ready; ``eurekube render`` leaves it out."""
 
 _NOT_IN_SPEC = frozenset({"namespace", "name", "annotations", "labels", "wait_ready_seconds"})
 _SELECTOR = {"selector_namespace": "namespace", "app": "app", "match_labels": "matchLabels"}
 _LEASE = ("renewal_interval_seconds", "duration_seconds")
 _GATE = ("callers_seconds", "when_eureka_is_away")
-"""Arguments that the CRD has below ``selector``, ``lease`` and ``readinessGate``."""
+"""Arguments that the CRD has below ``readinessGate``."""
 
 Advertise = Literal["Auto", "LoadBalancer", "ExternalIP", "NodePort", "ClusterIP", "ClusterDNS"]
 
@@ -115,7 +115,7 @@ class EurekaSyncerArgs:
 
 
 class EurekaSyncerArgsDict(TypedDict):
-    """A dictionary with what :class:`EurekaSyncerArgs` has."""
+    """A dictionary with the keys of :class:`EurekaSyncerArgs`."""
 
     namespace: Text
     app: NotRequired[Text | None]
@@ -156,13 +156,14 @@ class EurekaSyncerArgsDict(TypedDict):
 
 
 class EurekaSyncer(CustomObject):
-    """A syncer of the cluster.
+    """A syncer: a Service's endpoints become instances of an application in Eureka.
 
     The arguments may be keywords, a class or a dictionary.
 
-    Give it ``depends_on=[operator]``: the operator serves its finalizer, so that the syncer must go first.
+    Give the syncer ``depends_on=[operator]``: the operator serves its finalizer, so that the syncer must go
+    first.
 
-    :raises ProgramError: it would select nothing, or wait for no time.
+    :raises ProgramError: the arguments would select nothing, or wait for no time.
     """
 
     TYPE: ClassVar[str] = "eurekube:index:EurekaSyncer"
@@ -214,7 +215,7 @@ class EurekaSyncer(CustomObject):
 
 
 def syncer_spec(args: EurekaSyncerArgs) -> dict[str, Any]:
-    """The ``spec`` of the custom resource: what was given, under the names of the CRD."""
+    """Return the ``spec`` of a EurekaSyncer: the given arguments, under the names of the CRD."""
     said = {item.name: getattr(args, item.name) for item in fields(args) if item.name not in _NOT_IN_SPEC}
     said = {name: value for name, value in said.items() if value is not None}
     selector = {key: said.pop(name) for name, key in _SELECTOR.items() if name in said}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 _MOST_DOUBLINGS = 30
-"""A float holds 1,023 of them, and something may fail for days."""
+"""The most times that a delay doubles; a float could double 1,023 times, and failures may go on for days."""
 
 
 def backoff(failures: int, first_seconds: float, longest_seconds: float) -> float:
-    """Compute a delay in seconds that doubles with each failure, half of it random.
+    """Return a delay in seconds that doubles with each failure, half of it random.
 
     :param failures: 0 for about ``first_seconds``.
     """

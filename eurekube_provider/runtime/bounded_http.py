@@ -1,11 +1,11 @@
-"""HTTP answers with a deadline for the whole of each, and with a bound on their size.
+"""HTTP answers with one deadline for the whole of each, and with a bound on their size.
 
-The read time-out of a socket counts from the last byte, so that a server which sends one byte a second is
-read for ever, and one that never stops is read until no memory is left. Here the time-out counts from the
-request; what comes extends it in proportion, so that a large answer over a slow network is read to its end.
+The read time-out of a socket counts from the last byte, so that an answer of one byte a second is read for
+ever, and an endless answer until no memory is left. Here the time-out counts from the request; the bytes that
+arrive extend it in proportion, so that a large answer over a slow network is read to its end.
 
-An answer that is asked for with ``preload_content=False`` is read by its caller piece by piece, as a watch of
-the Kubernetes API is, and has neither.
+An answer that is requested with ``preload_content=False`` is read by its caller piece by piece, like a watch
+of the Kubernetes API, and has neither a deadline nor a bound.
 """
 
 from __future__ import annotations
@@ -20,29 +20,34 @@ import urllib3
 import urllib3.connection
 
 PIECE_BYTES = 512 * 1024
-"""Each piece of an answer that has come is given the time-out once more: 100 kB a second, of five seconds."""
+"""The number of bytes for which an answer's time-out is extended once: 100 kB a second, for a time-out of
+five seconds.
+"""
 
 MOST_TIMEOUTS = 60
-"""An answer ends after so many time-outs, whatever comes: five minutes, of five seconds. A large registry
-over a slow network takes as long, and an operator that cannot read it loses what it renews.
+"""The number of time-outs after which an answer ends, however much arrives: five minutes, for a time-out of
+five seconds.
+
+A large registry over a slow network takes that long, and an operator that cannot read it would lose the
+instances that it renews.
 """
 
 
 class SlowAnswer(Exception):
     """An answer began and did not end in time.
 
-    No :class:`OSError`: urllib3 would send the request once more, or take it for a connection that broke.
+    No :class:`OSError`: urllib3 would repeat the request, or take the error for a broken connection.
     """
 
 
 class LargeAnswer(Exception):
-    """An answer is larger than what is read."""
+    """An answer is larger than its bound."""
 
 
 class _AnswerReader(io.RawIOBase):
     """The socket of one answer, as :class:`http.client.HTTPResponse` reads it.
 
-    The first bytes have the time-out of the socket. A small answer comes with them, so that it costs nothing.
+    The first bytes have the time-out of the socket. A small answer arrives with them, and costs nothing more.
     """
 
     def __init__(self, sock: socket.socket, most_bytes: int) -> None:
@@ -53,23 +58,23 @@ class _AnswerReader(io.RawIOBase):
         self._count = 0
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        """Return the file that the answer is read from."""
+        """Return the file from which the answer is read."""
         return io.BufferedReader(self)
 
     def readable(self) -> bool:
-        """Return that it can be read."""
+        """Return True: the answer can be read."""
         return True
 
     def close(self) -> None:
-        """Close it; the socket stays open for the next request."""
+        """Close the reader; the socket stays open for the next request."""
         self._raw.close()
         super().close()
 
     def readinto(self, buffer: Any) -> int | None:
-        """Read what has come.
+        """Read the bytes that have arrived.
 
-        :raises SlowAnswer: its time is over.
-        :raises LargeAnswer: it is too large.
+        :raises SlowAnswer: the answer's time is over.
+        :raises LargeAnswer: the answer is too large.
         """
         if self._count and self._timeout_seconds is not None:
             times = min(1 + self._count / PIECE_BYTES, MOST_TIMEOUTS)
@@ -90,7 +95,7 @@ class _AnswerReader(io.RawIOBase):
 
 
 class _BoundedResponse(http.client.HTTPResponse):
-    """An answer that is refused before it is read where its head says that it is too large."""
+    """An answer that is refused before its body is read if its head says that it is too large."""
 
     def __init__(self, sock: socket.socket, most_bytes: int, method: str | None) -> None:
         super().__init__(_AnswerReader(sock, most_bytes), method=method)  # type: ignore[arg-type]
@@ -108,7 +113,7 @@ class _BoundedResponse(http.client.HTTPResponse):
     def read(self, amt: int | None = None) -> bytes:
         """Read the body.
 
-        :raises LargeAnswer: there is no memory for what one of its chunks is said to have.
+        :raises LargeAnswer: a chunk claims a size for which there is no memory.
         """
         try:
             return super().read(amt)
@@ -137,14 +142,14 @@ class BoundedConnection(urllib3.connection.HTTPConnection):
         method: str | None = None,
         url: str | None = None,  # noqa: ARG002 - likewise
     ) -> http.client.HTTPResponse:
-        """Return the answer that is read next; a proxy's to CONNECT as well."""
+        """Return the reader of the next answer; also of a proxy's answer to CONNECT."""
         if not self._is_preloaded:
             return http.client.HTTPResponse(sock, method=method)
         return _BoundedResponse(sock, self.most_bytes, method)
 
 
 class BoundedHttpsConnection(BoundedConnection, urllib3.connection.HTTPSConnection):
-    """The same with TLS."""
+    """A connection with TLS whose answers have a deadline and a bound."""
 
 
 def bounded_pools(

@@ -23,20 +23,17 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def dying_with_parent(command: Sequence[str]) -> list[str]:
-    """Return a command that the kernel kills when the thread that forks it ends, where the kernel is Linux.
-
-    Elsewhere it is the command as it was.
-    """
+    """Return a command that Linux kills when the thread that started it ends; unchanged on other systems."""
     if sys.platform != "linux":
         return [*command]
     return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
 
 
 class ChildProcess:
-    """A program that runs from now on, in a session of its own, so that no terminal's signal reaches it.
+    """A running program in a session of its own, so that no signal of a terminal reaches it.
 
-    :param log: the file to the end of which its output goes.
-    :param environment: all of its variables.
+    :param log: the file to which its output is appended.
+    :param environment: all of its environment variables.
     """
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
@@ -53,22 +50,22 @@ class ChildProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """Return how it ended; None while it runs."""
+        """The program's exit code; None while it runs."""
         return self._process.poll()
 
     def text(self) -> str:
-        """Return what it has written so far."""
+        """Return the program's output so far."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def stop(self) -> None:
-        """Ask it to end, and kill it when it has not after :data:`STOP_SECONDS`."""
+        """Ask the program to end, and kill it if it has not after :data:`STOP_SECONDS`."""
         self._signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_SECONDS)
         self.kill()
 
     def kill(self) -> None:
-        """End it and what it started, at once."""
+        """Kill the program and the processes that it started, at once."""
         self._signal(signal.SIGKILL)
         self._process.wait()
 

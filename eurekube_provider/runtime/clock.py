@@ -6,11 +6,11 @@ import time
 
 
 def elapsed_seconds() -> float:
-    """Seconds that go on while the machine sleeps, unlike ``time.monotonic()``."""
+    """Return the seconds of a clock that goes on while the machine sleeps, unlike ``time.monotonic()``."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def utc_time(seconds: float) -> str:
-    """Unix time as RFC 3339, in UTC, to the second: ``2026-01-31T12:00:00Z``."""
+    """Return Unix time as RFC 3339, in UTC, to the second: ``2026-01-31T12:00:00Z``."""
     # Twice as fast as by a datetime, and the status page has one for each syncer.
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

@@ -1,7 +1,7 @@
-"""Optional dependencies: what an installation without an extra lacks is said in one sentence.
+"""Optional dependencies: an error of one sentence names the extra that an installation lacks.
 
-The core registers and looks up in Eureka. Whatever talks to Kubernetes, the operator and some commands need
-more, see ``[project.optional-dependencies]`` of pyproject.toml.
+The core registers and looks up in Eureka. The parts that talk to Kubernetes, the operator and some commands
+need more packages, see ``[project.optional-dependencies]`` of pyproject.toml.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from eurekube_provider.core.errors import ConfigurationError
 Extra = Literal["kubernetes", "operator", "cli", "demo"]
 
 _OPTIONAL = frozenset({"jinja2", "kubernetes", "prometheus_client", "pulumi", "pulumi_kubernetes", "rich"})
-"""Modules that no more than extras install; the package ``eurekube-operator`` does not bring Pulumi."""
+"""Modules that only extras install; the package ``eurekube-operator`` does not install Pulumi."""
 
 
 class MissingExtra(ConfigurationError):
-    """Something needs a package that this installation does not have."""
+    """A part of the program needs a package that this installation does not have."""
 
 
 @contextmanager
 def needing(extra: Extra, what: str) -> Iterator[None]:
-    """Say which extra is missing where an import fails for want of it.
+    """Turn a failed import within the block into an error that names the missing extra.
 
-    :param what: the part that needs it, as the subject of a sentence.
+    :param what: the part that needs the extra, as the subject of a sentence.
     :raises MissingExtra: in place of the failed import.
     """
     try:

@@ -1,4 +1,4 @@
-"""When Python's garbage collector rests."""
+"""Pauses of Python's garbage collector."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MADE_MEANWHILE = 20_000
-"""How many more objects there are before the young ones are collected again. Python's default is 700: one
-answer of Eureka makes more, and the collection then came between it and the writes that follow from it."""
+"""The number of new objects after which the young ones are collected. Python's default is 700: one answer
+of Eureka makes more, and the collection then delayed the writes that follow from the answer.
+"""
 
 _lock = threading.Lock()
 _resting = 0
 
 
 def settle_down() -> None:
-    """Have the collector leave alone what there is by now, and come seldom from now on.
+    """Exempt all present objects from garbage collection, and collect rarely from now on.
 
-    For a process that has made what it works with. What it makes from then on is mostly freed without the
-    collector, which finds little in each of its rounds, however long they take.
+    For a process that has made its long-lived objects. Most later ones are freed without the collector, which
+    finds little in each of its rounds, however long they take.
     """
     gc.freeze()
     gc.set_threshold(MADE_MEANWHILE, *gc.get_threshold()[1:])
@@ -27,11 +28,11 @@ def settle_down() -> None:
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Have the garbage collector rest while the block makes many objects at once, as from a long text.
+    """Pause the garbage collector while the block makes many objects at once, as from a long text.
 
-    It would go through all of them, and now and then through all that the process holds, to find none that is
-    garbage: up to twice the time of reading the text. Any number of threads may be within at once; it goes on
-    with the end of the last one. Where it was off already it stays off.
+    The collector would visit all of them, and now and then all objects of the process, and find no garbage:
+    that takes up to twice the time of parsing the text. Any number of threads may be in such blocks at once;
+    the collector resumes when the last one ends. If it was off before, it stays off.
     """
     global _resting  # noqa: PLW0603 - the collector is the process's
     with _lock:

@@ -9,7 +9,7 @@ from eurekube_provider.core.durations import BOUNDS_SECONDS, Distribution
 
 
 class Histogram:
-    """Counts durations; any number of threads may share it."""
+    """A histogram of durations; any number of threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -17,13 +17,13 @@ class Histogram:
         self._total_seconds = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one."""
+        """Count one duration."""
         place = bisect_left(BOUNDS_SECONDS, seconds)
         with self._lock:
             self._counts[place] += 1
             self._total_seconds += seconds
 
     def snapshot(self) -> Distribution:
-        """Return what was observed so far."""
+        """Return the distribution of the durations so far."""
         with self._lock:
             return Distribution(tuple(self._counts), self._total_seconds)

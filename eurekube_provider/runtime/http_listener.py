@@ -1,4 +1,4 @@
-"""An HTTP server of the standard library that ends when it is asked to, connections and threads included."""
+"""An HTTP server of the standard library that ends on request, with all its connections and threads."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from eurekube_provider.core.errors import ConfigurationError
 
 
 class HttpListener(ThreadingHTTPServer):
-    """Listens on an address from its making, and answers from :meth:`start` to :meth:`stop`.
+    """An HTTP server that listens on an address once it is made, and answers from :meth:`start` to
+    :meth:`stop`.
 
     :param host: empty for every address of this machine.
-    :param port: 0 for one that is free.
-    :param name: of the server, for an error.
+    :param port: 0 for any free port.
+    :param name: the server's name, for an error.
     :param advice: the remedy where the address cannot be listened on.
-    :ivar connections: those that are open, and since when by the monotonic clock; oldest first.
+    :ivar connections: the open connections, and since when each is open by the monotonic clock; oldest first.
     :raises ConfigurationError: the address cannot be listened on.
     """
 
@@ -28,7 +29,7 @@ class HttpListener(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 128
     poll_seconds = 0.1
-    """How long :meth:`stop` waits at most for the thread that accepts connections."""
+    """The most seconds that :meth:`stop` waits for the thread that accepts connections."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class HttpListener(ThreadingHTTPServer):
             ) from None
 
     def server_bind(self) -> None:
-        """Bind, without looking up a name for the address as HTTPServer does."""
+        """Bind the address, without the look-up of its name that HTTPServer makes."""
         if self.address_family == socket.AF_INET6:
             both = self.server_address[0] == "::"
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if both else 1)
@@ -68,12 +69,12 @@ class HttpListener(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """Return the port where it listens."""
+        """The port on which the server listens."""
         return int(self.server_address[1])
 
     @property
     def url(self) -> str:
-        """Return where it listens, such as ``http://127.0.0.1:8761``."""
+        """The server's URL, such as ``http://127.0.0.1:8761``."""
         return f"http://{shown_address(str(self.server_address[0]), self.port)}"
 
     def __enter__(self) -> Self:
@@ -84,11 +85,11 @@ class HttpListener(ThreadingHTTPServer):
         self.stop()
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Begin to answer requests."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer no more, and end all connections: their threads read the end, and close them."""
+        """Stop answering, and end all connections: their threads read the end, and close them."""
         if self._thread.is_alive():
             self.shutdown()
             self._thread.join()
@@ -110,15 +111,15 @@ class HttpListener(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no error of the server."""
+        """Ignore the error: a client that went away is no error of the server."""
 
 
 def end_connection(connection: socket.socket) -> None:
-    """Wake the thread that waits for this connection: it reads the end, and closes it."""
+    """Wake the thread that waits for this connection, so that it reads the end, and closes the connection."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
 
 def shown_address(host: str, port: int) -> str:
-    """Return an address as it is written in a URL."""
+    """Return an address in the form of a URL, with brackets for IPv6."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

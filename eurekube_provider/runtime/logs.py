@@ -1,7 +1,7 @@
 """Structured logs: one JSON object a line with stable keys, or plain lines for a terminal.
 
-Whatever ends up on standard error goes this way: other libraries' logs, Python's warnings, and exceptions
-that nobody caught. docs/reference/logs.md lists the keys.
+Everything on standard error is logged in this form: other libraries' logs, Python's warnings, and uncaught
+exceptions. docs/reference/logs.md lists the keys.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def set_up(log_format: str, level: str) -> None:
     """Send all logs to standard error.
 
     :param log_format: ``json``, ``text``, or ``auto``: text where standard error is a terminal, else JSON.
-    :param level: name of the lowest level that is shown.
+    :param level: name of the lowest level that is logged.
     """
     handler = logging.StreamHandler(sys.stderr)
     is_json = log_format == "json" or (log_format == "auto" and not sys.stderr.isatty())
@@ -45,17 +45,18 @@ def _uncaught(
 
 
 _OF_LINES = frozenset({"plan", "said", "where"})
-"""Keys of texts that have several lines."""
+"""Keys whose values may have several lines."""
 
 
 class JsonFormatter(logging.Formatter):
-    """Keys ``time``, ``level``, ``logger``, ``message``, then those of the record's ``extra``.
+    """A formatter of records as JSON: keys ``time``, ``level``, ``logger``, ``message``, then those of
+    ``extra``.
 
-    An extra key that has the name of one of the first four gets an underscore before it.
+    An extra key with the name of one of the first four gets an underscore before it.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Return the record as one line of JSON."""
         stamp = datetime.fromtimestamp(record.created, UTC)
         line: dict[str, object] = {
             "time": stamp.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -70,10 +71,10 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """``12:34:56.789 INFO  message key=value ...``."""
+    """A formatter of records as plain lines: ``12:34:56.789 INFO  message key=value ...``."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and the traceback below it."""
+        """Return the record as one line, with its traceback below."""
         stamp = datetime.fromtimestamp(record.created, UTC).astimezone()
         pairs = "".join(
             f" {key}={printable_lines(str(value)) if key in _OF_LINES else printable(str(value))}"

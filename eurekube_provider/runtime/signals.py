@@ -8,10 +8,10 @@ import threading
 
 
 def stopping() -> threading.Event:
-    """An event that SIGTERM and SIGINT set from now on. On the main thread, once in a process.
+    """Return an event that SIGTERM and SIGINT set from now on. Call on the main thread, once in a process.
 
-    A handler runs on the main thread between any two of its steps, also while that holds the event's own
-    lock; it only writes a byte here, and another thread sets the event.
+    A signal handler runs on the main thread between any two of its steps, even while that thread holds the
+    event's own lock. So the handler only writes a byte, and another thread sets the event.
     """
     stop = threading.Event()
     reader, writer = os.pipe()

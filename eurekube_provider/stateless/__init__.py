@@ -1,1 +1,1 @@
-"""A stack's program without Pulumi's engine: rendered, applied and removed."""
+"""Rendering, applying and removing a stack's program without Pulumi's engine."""

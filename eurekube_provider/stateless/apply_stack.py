@@ -1,8 +1,8 @@
-"""A rendered stack applied and removed without an engine and without a state.
+"""Applying and removing a rendered stack without an engine and without a state.
 
-Objects are found again by the stack's label, registrations by their owner in Eureka. Registrations go
-through the same functions as the dynamic provider's. Every step is idempotent: after a failure, the same
-command goes on where it stopped.
+Objects are found again by the stack's label, registrations by their owner in Eureka. Registrations use the
+same functions as the dynamic provider. Every step is idempotent: after a failure, the same command goes on
+where it stopped.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _OTHERS = (
     ("rbac.authorization.k8s.io/v1", "ClusterRole"),
     ("v1", "ServiceAccount"),
 )
-"""Other kinds that the components make, in the order in which they are removed."""
+"""Further kinds of objects that the components make, in the order of their removal."""
 
 DEFAULT_PATIENCE_SECONDS = 60.0
 
 
 def apply_rendered(rendered: Rendered, access: KubeAccess | None, report: Report) -> None:
-    """Make cluster and Eureka as the stack's program says, and remove what it no longer makes.
+    """Write the stack's objects and registrations, and remove those that its program no longer has.
 
-    :param access: None for a stack without objects, where there is no cluster.
-    :raises EurekubeError: the first step that failed; what was done stays.
+    :param access: the cluster; None for a stack without objects.
+    :raises EurekubeError: the error of the first step that failed; finished steps stay.
     """
     registries = StackRegistrations(rendered, report)
     if access is None:
@@ -63,7 +63,7 @@ def apply_rendered(rendered: Rendered, access: KubeAccess | None, report: Report
 
 
 def preview_rendered(rendered: Rendered, access: KubeAccess | None, report: Report) -> None:
-    """Report what :func:`apply_rendered` would do, and change nothing.
+    """Report the changes that :func:`apply_rendered` would make, and make none.
 
     :raises EurekubeError: cluster or Eureka cannot be asked.
     """
@@ -86,10 +86,12 @@ def remove_rendered(
     report: Report,
     patience_seconds: float = DEFAULT_PATIENCE_SECONDS,
 ) -> None:
-    """Remove what the stack made: syncers, registrations, then the rest. CRDs are kept, as by the component.
+    """Remove a stack: its syncers, its registrations, then its other objects. CRDs are kept, as by the
+    component.
 
     :param patience_seconds: how long the operator may take to serve the syncers' finalizers.
-    :raises KubernetesError: a syncer does not go; nothing else was removed then, and the operator is kept.
+    :raises KubernetesError: a syncer could not be deleted; nothing else was removed, and the operator is
+        kept.
     :raises EurekubeError: another step failed.
     """
     registries = StackRegistrations(rendered, report)
@@ -111,8 +113,8 @@ def _line(effect: Effect, item: KubernetesObject) -> str:
 def _left_over(
     rendered: Rendered, objects: Objects, also: Iterable[KubernetesObject] = ()
 ) -> tuple[list[KubernetesObject], list[KubernetesObject]]:
-    """Return the objects that have the stack's label and are not rendered: syncers and mirrors, and the rest
-    as it is removed.
+    """Return the objects that have the stack's label and are not rendered: syncers and mirrors, then the
+    rest in the order of removal.
     """
     kept = {identity(item) for item in rendered.objects}
     named = {(item["apiVersion"], item["kind"]) for item in (*rendered.objects, *also)}
@@ -127,7 +129,7 @@ def _left_over(
 def _remove_syncers(
     syncers: list[KubernetesObject], objects: Objects, report: Report, patience_seconds: float
 ) -> None:
-    """Delete the syncers and wait for the operator, which first deregisters what they brought."""
+    """Delete the syncers, and wait until the operator has deregistered their instances."""
     stuck = _delete(syncers, objects, report, patience_seconds)
     if stuck:
         names = ", ".join(describe(item) for item in stuck)
@@ -149,7 +151,9 @@ def _remove_objects(
 def _delete(
     items: list[KubernetesObject], objects: Objects, report: Report, patience_seconds: float
 ) -> list[KubernetesObject]:
-    """Delete them, and report each as it goes; returns those that are still there after the patience."""
+    """Delete objects, and report each that is gone; return those that still exist after
+    ``patience_seconds``.
+    """
     for item in items:
         objects.delete(item)
     deadline = time.monotonic() + patience_seconds

@@ -1,7 +1,7 @@
 """A Pulumi project's files, read without Pulumi: its name, and a stack's configuration.
 
-As much of Pulumi.yaml as the program needs; secrets of a stack cannot be read, since only the engine has
-their key.
+Only the keys of Pulumi.yaml that the program needs are read. A stack's secrets cannot be read, since only the
+engine has their key.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Project:
     def load(cls, directory: Path) -> Project:
         """Read ``Pulumi.yaml``.
 
-        :raises ConfigurationError: there is none, or it is not one.
+        :raises ConfigurationError: the file is missing, or is no Pulumi.yaml.
         """
         directory = directory.resolve()
         document = _document(directory / "Pulumi.yaml", "is this the project's directory? Use --project")
@@ -49,14 +49,14 @@ class Project:
 
     @property
     def stacks(self) -> list[str]:
-        """The stacks that have a file, by name."""
+        """The names of the stacks that have a file, sorted."""
         files = self.stack_directory.glob("Pulumi.*.yaml")
         return sorted(file.name.removeprefix("Pulumi.").removesuffix(".yaml") for file in files)
 
     def configuration(self, stack: str, overrides: Mapping[str, str]) -> dict[str, str]:
-        """The stack's configuration as a program sees it: texts, lists and objects as JSON.
+        """Return the stack's configuration as a program sees it: texts, with lists and objects as JSON.
 
-        :param overrides: win over the stack's file; the only way to give what is a secret there.
+        :param overrides: values that win over the stack's file; the only way to give a secret.
         :raises ConfigurationError: no such stack, or a secret without an override.
         """
         file = self.stack_directory / f"Pulumi.{stack}.yaml"
@@ -93,7 +93,9 @@ def _document(file: Path, hint: str = "") -> dict[str, Any]:
 
 
 def _defaults(project: str, declared: Mapping[str, Any]) -> dict[str, str]:
-    """Return Pulumi.yaml's values for every stack: a declared key's default, a value, or a plain scalar."""
+    """Return the values of Pulumi.yaml for all stacks: a declared key's value or default, or a plain
+    scalar.
+    """
     defaults: dict[str, str] = {}
     for key, declaration in declared.items():
         value = declaration
@@ -121,12 +123,14 @@ def _setting_text(value: Any) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads scalars as Pulumi does: ``yes``, ``on`` and ``12:30`` are texts, ``1e3`` is a number."""
+    """A YAML loader that reads scalars as Pulumi does: ``yes``, ``on`` and ``12:30`` are texts, ``1e3`` is
+    a number.
+    """
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - as PyYAML declares it
 
     def timestamp(self, node: yaml.ScalarNode) -> str:
-        """A date as Go prints it."""
+        """Return a date as Go prints it."""
         try:
             found = self.construct_yaml_timestamp(node)
         except ValueError:
@@ -138,7 +142,7 @@ class _Loader(yaml.SafeLoader):
         return f"{found:%Y-%m-%d %H:%M:%S}{fraction} {zone}"
 
     def number(self, node: yaml.ScalarNode) -> int | float:
-        """A float, which JSON has no other form for than a whole number's where it is one."""
+        """Return a float, or an integer where it has no fraction, as in JSON."""
         found = float(self.construct_yaml_float(node))
         return int(found) if found.is_integer() else found
 

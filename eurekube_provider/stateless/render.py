@@ -1,7 +1,7 @@
-"""The program without an engine: what it would make, from a run under the SDK's mocks.
+"""Rendering of a program without an engine: a run under the SDK's mocks collects its resources.
 
-The same ``__main__.py``, the same components, the same checks. No server is asked but by the program's own
-lookups, and no state is kept. The Pulumi SDK keeps its settings for the whole process, so that one process
+``__main__.py``, components and checks are the same as with an engine. Only the program's own lookups ask a
+server, and no state is kept. The Pulumi SDK keeps its settings for the whole process, so that one process
 renders one stack.
 """
 
@@ -66,7 +66,7 @@ _ORDER = (
     "Service",
     "Deployment",
 )
-"""Kinds that others need come first; a kind that is not named follows, and syncers are last."""
+"""Kinds in the order in which objects are applied; other kinds follow, and syncers are last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +75,12 @@ class Rendered:
 
     :ivar objects: Kubernetes objects, in the order in which they can be applied.
     :ivar registrations: the checked properties of each EurekaInstance, by name.
-    :ivar applications: those of each EurekaApplication, by name.
+    :ivar applications: the checked properties of each EurekaApplication, by name.
     :ivar kubeconfig: the file in ``eurekube:kubeconfig``; None for kubectl's default.
-    :ivar connections: how the stack reaches each Eureka that is configured or named, by name.
+    :ivar connections: the stack's connection to each Eureka that is configured or in use, by name.
     :ivar secrets: the secret texts of all registrations and applications.
-    :ivar secrets_of: the same of each, by its name.
-    :ivar secret_fields: where in an object something is secret, by the object's place among ``objects``.
+    :ivar secrets_of: the secret texts of each registration and application, by its name.
+    :ivar secret_fields: the places of the secrets in each object, in the order of ``objects``.
     """
 
     project: str
@@ -98,15 +98,15 @@ class Rendered:
 
     @property
     def label(self) -> str:
-        """The value of the label on every object of this stack."""
+        """The value of the stack's label on its objects."""
         return stack_label(self.project, self.stack)
 
     def owner(self, name: str) -> StackOwner:
-        """Owner of this stack's registrations, as Eureka has it."""
+        """Return the owner in Eureka of the registration ``name`` of this stack."""
         return StackOwner(self.organization, self.project, self.stack, name)
 
     def objects_yaml(self, *, show_secrets: bool = False) -> str:
-        """The objects as YAML documents, the same text every time."""
+        """Return the objects as YAML documents, always as the same text."""
         documents = self.objects if show_secrets else self._masked_objects
         return yaml.safe_dump_all(
             documents, sort_keys=True, default_flow_style=False, explicit_start=True, width=110
@@ -114,7 +114,7 @@ class Rendered:
 
     @property
     def masked(self) -> list[KubernetesObject]:
-        """The objects of which something is hidden where secrets are not to be shown."""
+        """The objects that contain hidden secrets when secrets are not shown."""
         return [item for item, shown in zip(self.objects, self._masked_objects, strict=True) if item != shown]
 
     @property
@@ -123,15 +123,16 @@ class Rendered:
         return [without_data(masked_at(item, fields)) for item, fields in pairs]
 
     def concealed(self, line: str) -> str:
-        """A line about a registration, with nothing in it that the program keeps secret of any."""
+        """Return a line about a registration with all secrets of the program hidden."""
         for secret in sorted(self.secrets, key=len, reverse=True):
             line = line.replace(secret, HIDDEN)
         return line
 
     def registrations_json(self, *, show_secrets: bool = False) -> str:
-        """The registrations as a JSON object by name, the same text every time.
+        """Return the registrations as a JSON object by name, always as the same text.
 
-        Those of a EurekaApplication stand there as ``<name>/<key>``, with all that they have from it.
+        Instances of a EurekaApplication are named ``<name>/<key>``, and have the application's properties,
+        too.
         """
         everything = {name: (name, properties) for name, properties in self.registrations.items()}
         for name, application in self.applications.items():
@@ -146,10 +147,10 @@ class Rendered:
 
 
 class _Collector(MockedRegistrations):
-    """Takes note of every resource, and of what is secret in it.
+    """Pulumi mocks that record every resource and the secrets in it.
 
     :ivar secrets: the value of ``secrets_of`` in :class:`Rendered`.
-    :ivar secret_fields: where something is secret, by a resource's type and name.
+    :ivar secret_fields: the places of secrets, by a resource's type and name.
     """
 
     def __init__(self) -> None:
@@ -170,9 +171,9 @@ class _Collector(MockedRegistrations):
 
 
 class _Monitor(mocks.MockMonitor):
-    """Hands resources to the collector, and looks for secrets where they stand.
+    """A mocked engine that hands resources to the collector, and records the places of secrets.
 
-    In what the SDK's mocks hand on, a whole property is secret as soon as anything in it is.
+    The SDK's own mocks mark a whole property as secret as soon as a part of it is.
     """
 
     def __init__(self, collector: _Collector) -> None:
@@ -193,10 +194,10 @@ def render(
     overrides: Mapping[str, str] | None = None,
     organization: str = DEFAULT_ORGANIZATION,
 ) -> Rendered:
-    """Run the program of a project for one of its stacks, and collect what it makes.
+    """Run the program of a project for one of its stacks, and collect its resources.
 
     :param overrides: configuration that wins over the stack's file, e.g. ``{"eurekube:url": ...}``.
-    :param organization: where ``eurekube:organization`` does not say it.
+    :param organization: the organization where ``eurekube:organization`` is not set.
     :raises ConfigurationError: the project, the stack or its configuration is wrong.
     :raises InvalidInstance: a registration is wrong.
     """
@@ -278,9 +279,7 @@ def _run(
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel the tasks that a failure left waiting, which would complain on standard error above the one
-    sentence.
-    """
+    """Cancel tasks that a failure left waiting, so that they print no messages above the error's sentence."""
     waiting = asyncio.all_tasks(loop)
     for task in waiting:
         task.cancel()
@@ -289,7 +288,9 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
 
 @contextmanager
 def _in_directory(directory: Path) -> Any:
-    """Run a program as Pulumi does: in the directory of ``main``, where modules are found first."""
+    """Run a program as Pulumi does, within the context: in the directory of ``main``, from which modules
+    are imported first.
+    """
     with chdir(directory):
         sys.path.insert(0, str(directory))
         try:
@@ -299,7 +300,9 @@ def _in_directory(directory: Path) -> Any:
 
 
 def _object(resource: mocks.MockResourceArgs, label: str) -> KubernetesObject:
-    """The inputs as the API wants them: whole numbers, no wrapped secrets, nothing of Pulumi's own."""
+    """Return a mocked resource as the API's object: whole numbers, no wrapped secrets, no keys of
+    Pulumi's.
+    """
     made: KubernetesObject = plain_value(resource.inputs)
     metadata = made.setdefault("metadata", {})
     if "name" not in metadata:
@@ -321,7 +324,7 @@ def _object(resource: mocks.MockResourceArgs, label: str) -> KubernetesObject:
 def _crds_once(
     objects: Iterable[tuple[KubernetesObject, frozenset[Place]]],
 ) -> list[tuple[KubernetesObject, frozenset[Place]]]:
-    """Several operators bring the same CRD, each for itself."""
+    """Return the objects with each CRD only once, since several operators each make the same CRDs."""
     found: list[tuple[KubernetesObject, frozenset[Place]]] = []
     for made in objects:
         if made[0]["kind"] != "CustomResourceDefinition" or made not in found:
@@ -338,7 +341,9 @@ def _place(item: KubernetesObject) -> tuple[int, str, str, str]:
 def _connections(
     configuration: Mapping[str, str], registrations: Iterable[Properties]
 ) -> dict[str, Connection]:
-    """The connections that are configured, where something may be that is rendered no more, and in use."""
+    """Return the connections that are in use or configured, by name; old registrations may be at the
+    latter.
+    """
 
     def setting(key: str) -> str | None:
         return configuration.get(f"{NAMESPACE}:{key}")

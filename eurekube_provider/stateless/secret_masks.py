@@ -1,4 +1,4 @@
-"""Secrets of a stack's program, found in its output, and hidden where that is printed."""
+"""Secrets in the output of a stack's program: found by their marks, and hidden before printing."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _SHORTEST_HIDDEN = 3
 
 KubernetesObject = dict[str, Any]
 Place = tuple[str | int, ...]
-"""Where something stands in an object."""
+"""The path of a value in an object, as keys and indices."""
 
 
 def secret_texts(value: Any, *, inside: bool = False) -> Iterator[str]:
-    """The texts in a resource's inputs that are secret; shorter ones than Pulumi hides are left out."""
+    """Yield the secret texts in a resource's inputs, without those that are too short to hide."""
     inside = inside or rpc.is_rpc_secret(value)
     value = rpc.unwrap_rpc_secret(value)
     if isinstance(value, dict):
@@ -31,7 +31,7 @@ def secret_texts(value: Any, *, inside: bool = False) -> Iterator[str]:
 
 
 def secret_places(value: Any, at: Place = ()) -> Iterator[Place]:
-    """Where in a resource's inputs something is secret."""
+    """Yield the paths of the secrets in a resource's inputs."""
     if rpc.is_rpc_secret(value):
         yield at
     elif isinstance(value, dict):
@@ -43,7 +43,7 @@ def secret_places(value: Any, at: Place = ()) -> Iterator[Place]:
 
 
 def masked_at(value: Any, fields: Iterable[Place]) -> Any:
-    """``value`` with what stands at ``fields`` hidden, and nothing else."""
+    """Return ``value`` with the values at ``fields`` hidden."""
     below: dict[str | int, list[Place]] = defaultdict(list)
     for place in fields:
         if not place:
@@ -63,9 +63,9 @@ def _all_hidden(value: Any) -> Any:
 
 
 def masked(value: Any, secrets: frozenset[str]) -> Any:
-    """A registration's properties with each text hidden that has something secret of the same one in it.
+    """Return a registration's properties with each text hidden that contains one of ``secrets``.
 
-    What is secret may be in others of its properties as well: an address is made of a host name.
+    A secret may be part of other properties as well: an address is derived from a host name.
     """
     if isinstance(value, dict):
         return {key: masked(item, secrets) for key, item in value.items()}
@@ -73,10 +73,10 @@ def masked(value: Any, secrets: frozenset[str]) -> Any:
 
 
 def without_data(item: KubernetesObject) -> KubernetesObject:
-    """A Secret without its data.
+    """Return an object, of a Secret only the keys of its data.
 
-    All of it stands under ``data``, where a cluster refuses what is no base64: a Secret that is there keeps
-    its contents where somebody applies what was rendered to be read.
+    All values are hidden under ``data``, where a cluster refuses text that is no base64: an existing Secret
+    keeps its contents if somebody applies the rendered output.
     """
     names = sorted({*(item.get("data") or ()), *(item.get("stringData") or ())})
     if item["kind"] != "Secret" or not names:

@@ -1,4 +1,4 @@
-"""Kubernetes objects applied and found again without a state: server-side apply, and a label."""
+"""Kubernetes objects without a state: written by server-side apply, and found again by a label."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ class Effect(Enum):
 
 
 class Objects:
-    """The objects of one cluster, addressed by what their YAML says.
-
-    :param busy_seconds: for so long a read is repeated that the API server is too busy for.
+    """The objects of one cluster, addressed by kind, namespace and name of their YAML. :param
+    busy_seconds: the seconds for which a read is repeated while the API server is too busy.
     """
 
     def __init__(self, access: KubeAccess, busy_seconds: float = 30.0) -> None:
@@ -42,9 +41,9 @@ class Objects:
         self._kinds: dict[str, dict[str, tuple[ApiResource, bool]]] = {}
 
     def apply(self, item: KubernetesObject) -> Effect:
-        """Make ``item`` so, taking over the fields that it names.
+        """Write ``item`` by server-side apply, taking over all its fields.
 
-        :raises KubernetesError: the API refused.
+        :raises KubernetesError: the API refused the object.
         """
         path = self._path(item, patience_seconds=_PATIENCE_SECONDS)
         before = self._find(path)
@@ -75,9 +74,9 @@ class Objects:
         return Effect.UNCHANGED if _contents(before) == _contents(after) else Effect.CHANGED
 
     def of_stack(self, label: str, kinds: Iterable[tuple[str, str]]) -> list[KubernetesObject]:
-        """The objects with the stack's label.
+        """Return the objects with the stack's label.
 
-        :param kinds: pairs of apiVersion and kind; one that the cluster does not know has none.
+        :param kinds: pairs of apiVersion and kind; a kind that the cluster does not know has no objects.
         """
         found: list[KubernetesObject] = []
         for api_version, kind in kinds:
@@ -89,7 +88,7 @@ class Objects:
         return found
 
     def delete(self, item: KubernetesObject) -> None:
-        """Begin to delete; one that is not there is no error."""
+        """Begin to delete an object; a missing object is no error."""
         try:
             self._access.request("DELETE", self._path(item), body={"propagationPolicy": "Background"})
         except KubernetesError as error:
@@ -97,7 +96,7 @@ class Objects:
                 raise
 
     def is_gone(self, item: KubernetesObject) -> bool:
-        """Return whether the object is not there."""
+        """Return whether an object does not exist any more."""
         return self._find(self._path(item)) is None
 
     def _find(self, path: str) -> KubernetesObject | None:
@@ -109,7 +108,7 @@ class Objects:
             raise
 
     def _read(self, path: str, query: Mapping[str, str] | None = None) -> KubernetesObject:
-        """Read; again while the API server is too busy, as it is for a kind whose CRD has just come.
+        """Read from the API; repeat while the server is too busy, as for a kind whose CRD is new.
 
         :raises KubernetesError: as :meth:`KubeAccess.get`.
         """
@@ -127,7 +126,7 @@ class Objects:
         return self._access.request("PATCH", path, query, item, APPLY_PATCH)
 
     def _path(self, item: KubernetesObject, patience_seconds: float = 0.0) -> str:
-        """The object's URL. A kind whose CRD has just come is served a moment later."""
+        """Return an object's URL; wait for a kind whose CRD is new and not served yet."""
         api_version, kind = item["apiVersion"], item["kind"]
         deadline = time.monotonic() + patience_seconds
         while (known := self._resources(api_version).get(kind)) is None:
@@ -167,20 +166,20 @@ class Objects:
 
 
 def describe(item: KubernetesObject) -> str:
-    """A kind and a name for a person, e.g. ``Deployment eurekube-system/eurekube-operator``."""
+    """Return kind and name for a person, e.g. ``Deployment eurekube-system/eurekube-operator``."""
     metadata = item["metadata"]
     namespace = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
     return f"{item['kind']} {namespace}{metadata['name']}"
 
 
 def identity(item: KubernetesObject) -> tuple[str, str, str]:
-    """Return an object's identity in a cluster, whatever its version."""
+    """Return kind, namespace and name of an object, which are the same in every API version."""
     metadata = item["metadata"]
     return str(item["kind"]), metadata.get("namespace", ""), metadata["name"]
 
 
 def _is_foreign(before: KubernetesObject | None, item: KubernetesObject) -> bool:
-    """Return whether an object is a namespace that is there without the label of the stack that would make
+    """Return whether an object is an existing namespace without the label of the stack that wants to make
     it.
     """
     if before is None or item["kind"] != "Namespace":

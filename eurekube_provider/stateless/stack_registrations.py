@@ -1,7 +1,7 @@
-"""A rendered stack's registrations, at each Eureka that it names: made, shown and removed without a state.
+"""A rendered stack's registrations at each Eureka that it uses: made, shown and removed without a state.
 
-What the stack made before is found again by its owner in Eureka. The functions that carry it out are those of
-the dynamic providers.
+Instances that the stack made before are found again by their owner in Eureka. The dynamic providers use the
+same functions.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ LATE = (
 )
 
 Report = Callable[[str], None]
-"""Takes one line for a person."""
+"""A function that takes one line for a person."""
 
 
 class StackRegistrations:
-    """The Eurekas of a rendered stack, and what it has there.
+    """The registrations of a rendered stack at all its Eurekas.
 
-    :param report: gets a line for each registration that is looked at; it ends with the connection's name in
-        brackets where that is not the default one.
+    :param report: gets a line for each registration; the line ends with the connection's name in brackets
+        unless that is the default one.
     """
 
     def __init__(self, rendered: Rendered, report: Report) -> None:
@@ -48,9 +48,10 @@ class StackRegistrations:
         self._made: dict[str, list[Instance]] = {}
 
     def register(self) -> None:
-        """Make Eureka as the program says; what an application no longer has goes once the rest is there.
+        """Register the program's instances; remove an application's other instances once these are
+        registered.
 
-        :raises EurekubeError: the first that failed; what was done stays.
+        :raises EurekubeError: the first resource that failed; finished ones stay.
         """
         for desired in self._resources:
             peers = self._peers[desired.connection]
@@ -61,9 +62,8 @@ class StackRegistrations:
                 self._say(line, desired.connection)
 
     def remove_forgotten(self) -> None:
-        """Remove what the stack has in Eureka and is not rendered, as far as the list shows it.
-
-        :raises EurekubeError: the first that failed.
+        """Remove the stack's instances that are not rendered, as far as Eureka's list shows them. :raises
+        EurekubeError: the first removal that failed.
         """
         late = [name for name in self._peers if self._is_late(name)]
         self._remove(self._forgotten(self._resources))
@@ -71,7 +71,7 @@ class StackRegistrations:
             self._say(LATE, name)
 
     def preview(self) -> None:
-        """Report what the two before would do.
+        """Report the changes that :meth:`register` and :meth:`remove_forgotten` would make.
 
         :raises RegistryError: a Eureka cannot be asked.
         """
@@ -82,9 +82,10 @@ class StackRegistrations:
             self._say_removed(instance, connection)
 
     def remove_all(self) -> None:
-        """Remove everything of the stack, what is rendered with the drain that it asks for, all in one wait.
+        """Remove all instances of the stack; rendered ones are drained first as they ask for, in one common
+        wait.
 
-        :raises EurekubeError: the first that failed.
+        :raises EurekubeError: the first removal that failed.
         """
         registered_again = self._drain()
         checks = RemovalChecks()
@@ -94,9 +95,10 @@ class StackRegistrations:
         self._remove(each for each in self._forgotten([]) if each[1].key not in registered_again)
 
     def _drain(self) -> Container[tuple[str, str]]:
-        """Take out all that asks for a drain, and wait for the longest.
+        """Take instances that ask for a drain out of service, and wait for the longest drain.
 
-        :returns: the places in which another run of the stack has registered something meanwhile.
+        :returns: applications and ids of instances that another run of the stack has registered again
+            meanwhile.
         """
         leaving: list[RegisteredAt] = []
         for desired in self._resources:
@@ -108,10 +110,11 @@ class StackRegistrations:
         return drain(leaving, longest, time.sleep)
 
     def _forgotten(self, resources: Iterable[DesiredState]) -> list[tuple[str, Instance]]:
-        """Return the stack's listed instances that are none of these, each with its connection's name.
+        """Return the stack's listed instances that ``resources`` do not ask for, each with its connection's
+        name.
 
-        A list is up to 30 s old: what an earlier run registered shortly before this one may be found by the
-        next run only. What it names is read by itself.
+        A list is up to 30 s old: instances that an earlier run registered shortly before may be found by the
+        next run only. Each listed instance is read again by its id.
         """
         wanted: dict[tuple[str, str], str] = {}
         updated: set[tuple[str, str | None, str]] = set()
@@ -131,9 +134,7 @@ class StackRegistrations:
         return sorted(found, key=lambda each: (each[0], each[1].key))
 
     def _held_at(self, peers: Peers) -> list[Instance]:
-        """Return the stack's instances at one Eureka, as far as its servers' lists know, each as it stands
-        now.
-        """
+        """Return the stack's instances that the servers of one Eureka list, each read again as it is now."""
         there, _ = peers.list_everywhere()  # one may have forgotten what another one holds
         listed = [each for each in there if self._owns(each)]
         if not listed:
@@ -144,7 +145,7 @@ class StackRegistrations:
         return [each for each in held if each is not None and self._owns(each)]
 
     def _is_late(self, name: str) -> bool:
-        """Return whether a list lacks what was just made, and so may lack what was made shortly before."""
+        """Return whether a list lacks instances of this run, and so may lack those of an earlier run, too."""
         made = self._made.get(name, ())
         listed = {each.key: each for each in self._peers[name].list_instances()} if made else {}
         return any(
@@ -158,7 +159,9 @@ class StackRegistrations:
         return isinstance(owner, StackOwner) and owner == self._rendered.owner(owner.name)
 
     def _is_the_same(self, instance: Instance, here: str, wanted_at: str) -> bool:
-        """Return whether what is held ``here`` is what is wanted: two connections may lead to one Eureka."""
+        """Return whether an instance held ``here`` is the wanted one: two connections may lead to one
+        Eureka.
+        """
         if here == wanted_at:
             return True
         there = self._peers[wanted_at].read(*instance.key)
@@ -181,7 +184,7 @@ class StackRegistrations:
         checks.finish()
 
     def _resource(self, connection: str, owner: str, application: str) -> DesiredState:
-        """A resource that asks for nothing."""
+        """Return a resource without registrations, by which all instances of an owner are removed."""
         urls = self._rendered.connections[connection].service_urls
         return DesiredState(application, owner, urls, connection, OnConflict.FAIL, 0, "", {}, None)
 

@@ -1,6 +1,7 @@
 """A kit for tests of programs and services that register in Eureka: docs/guides/testing.md.
 
-Every pytest run of an environment that has this package imports it. So the names are loaded on first use.
+Every pytest run of an environment with this package imports this module. So the names are loaded on first
+use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Assertions about registered instances, whose errors print the difference."""
+"""Assertions about registered instances; a failed assertion prints the difference."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from eurekube_provider.core.wording import nearest
 from eurekube_provider.registrations.discovered import FoundInstance
 
 Expected = Mapping[str, Mapping[str, Any]]
-"""Instances by id, each with the fields that matter: names and values as :class:`FoundInstance` has them.
+"""Expected instances by id, each with the fields to compare: names and values of :class:`FoundInstance`.
 
-Of ``metadata`` the given keys alone are compared. A key whose value is None must not be there.
+Of ``metadata`` only the given keys are compared. A key whose value is None must be absent.
 """
 
 _FIELDS = [each.name for each in fields(FoundInstance)]
 
 
 class RegistrationAssertions(ABC):
-    """Something that knows which instances are registered, and can be held to what a test expects."""
+    """A base class with assertions about registered instances, for sources that can list them."""
 
     @abstractmethod
     def instances_by_place(self) -> Mapping[str, Sequence[FoundInstance]]:
-        """Return all registered instances by where they are: a server's URL, or the program."""
+        """Return all registered instances by place: a server's URL, or the program."""
 
     def instances(self, application: str = "") -> list[FoundInstance]:
         """Return the registered instances, or those of one application; each once, sorted by id."""
@@ -38,7 +38,7 @@ class RegistrationAssertions(ABC):
     def assert_registered(self, application: str, expected: Expected | None = None) -> None:
         """Require that the instances of an application are these and no others, at every server.
 
-        :param expected: the instances by id; None for at least one, whatever it is.
+        :param expected: the instances by id; None to require only that there is at least one.
         :raises AssertionError: with the difference, server by server.
         :raises ValueError: ``expected`` names a field that no instance has.
         """
@@ -55,7 +55,7 @@ class RegistrationAssertions(ABC):
         self.assert_registered(application, {})
 
     def _difference(self, application: str, expected: Expected | None) -> str:
-        """Say what differs from ``expected``, server by server; nothing where nothing does."""
+        """Return the differences from ``expected``, server by server; empty without any."""
         for wrong in {name for each in (expected or {}).values() for name in each} - {*_FIELDS}:
             raise ValueError(f"an instance has no field {wrong!r}: {nearest(wrong, _FIELDS)}")
         places: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Eureka servers that a test starts, whose clock it moves, and whose instances it checks."""
+"""Eureka servers for a test, which starts them, moves their clock and checks their instances."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Eureka(RegistrationAssertions):
     """One Eureka of one or several servers, for one test: the fixtures ``eureka`` and ``eureka_servers``.
 
     :ivar url: the service URL of the first server, such as ``http://127.0.0.1:40001/eureka``.
-    :ivar urls: the service URLs of all of them.
+    :ivar urls: the service URLs of all servers.
     """
 
     def __init__(self, servers: EurekaServers) -> None:
@@ -29,16 +29,18 @@ class Eureka(RegistrationAssertions):
         self.url = self.urls[0]
 
     def instances_by_place(self) -> Mapping[str, Sequence[FoundInstance]]:
-        """Return what each server holds at this moment, past its caches, without what has lapsed."""
+        """Return the instances that each server holds at this moment, past its caches, without lapsed
+        ones.
+        """
         with self._servers.lock:
             self.advance(0)  # the model's time is that of its last request
             return {url: [*self._held_by(url)] for url in self.urls}
 
     def advance(self, seconds: float) -> None:
-        """Let time pass for the servers alone: nobody renews meanwhile.
+        """Let time pass for the servers only, without renewals.
 
-        A lease that was never renewed ends after its duration, 90 s by default; a renewed one lives twice as
-        long.
+        A lease that was never renewed ends after its duration, 90 s by default; a renewed one after twice its
+        duration.
         """
         self._servers.advance(seconds)
 
@@ -51,9 +53,8 @@ class Eureka(RegistrationAssertions):
         status: str = "UP",
         metadata: Mapping[str, str] = EMPTY,
     ) -> None:
-        """Register an instance at the first server, as somebody else would; nobody renews it.
-
-        :raises InvalidInstance: a name that Eureka could not hold.
+        """Register an instance without an owner at the first server; nobody renews it. :raises
+        InvalidInstance: Eureka could not hold one of the names.
         """
         instance = Instance(
             application,
@@ -74,9 +75,8 @@ class Eureka(RegistrationAssertions):
     def wait_registered(
         self, application: str, expected: Expected | None = None, *, timeout_seconds: float = 10.0
     ) -> None:
-        """Wait until :meth:`assert_registered` holds, by what another thread or process does.
-
-        :raises AssertionError: it does not in time, with the last difference.
+        """Wait until another thread or process has made :meth:`assert_registered` succeed. :raises
+        AssertionError: after the timeout, with the last difference.
         """
         __tracebackhide__ = True
         until = time.monotonic() + timeout_seconds
@@ -86,7 +86,7 @@ class Eureka(RegistrationAssertions):
             time.sleep(_LOOK_AGAIN_SECONDS)
 
     def wait_not_registered(self, application: str, *, timeout_seconds: float = 10.0) -> None:
-        """Wait until :meth:`assert_not_registered` holds, as :meth:`wait_registered` does."""
+        """Wait until :meth:`assert_not_registered` succeeds, as :meth:`wait_registered` does."""
         __tracebackhide__ = True
         self.wait_registered(application, {}, timeout_seconds=timeout_seconds)
 
@@ -98,12 +98,13 @@ class Eureka(RegistrationAssertions):
 
 
 class StartEureka(Protocol):
-    """Starts a Eureka that ends with the test: what the fixture ``eureka_servers`` gives."""
+    """A function that starts a Eureka which ends with the test: the value of the fixture
+    ``eureka_servers``.
+    """
 
     def __call__(self, count: int = 1, *, quick: bool = True) -> Eureka:
-        """Start so many servers, which replicate to each other, on free ports of this machine.
-
-        :param quick: lists as fresh as reads, evictions each second, no self-preservation; False for Eureka's
+        """Start ``count`` servers, which replicate to each other, on free ports of this machine. :param
+        quick: lists that are never stale, evictions each second, no self-preservation; False for Eureka's
             own settings.
         """
         ...

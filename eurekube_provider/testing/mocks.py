@@ -1,4 +1,4 @@
-"""Pulumi's mocks that know registrations: a program's test without a server and without a Pulumi CLI."""
+"""Pulumi mocks with registrations, for tests of a program without a server and without a Pulumi CLI."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from eurekube_provider.testing.assertions import RegistrationAssertions
 
 
 class EurekubeMocks(MockedRegistrations, RegistrationAssertions):
-    """For ``pulumi.runtime.set_mocks``: what the program would register, checked as an update checks it.
+    """Mocks for ``pulumi.runtime.set_mocks`` that record the program's registrations, checked as in an
+    update.
 
-    Other resources get their inputs as outputs. A program that needs more derives a class and extends
-    ``new_resource`` and ``call``. Pulumi's mocks need a current event loop: where there is none, as in every
-    process on Python 3.14, one is made.
+    Other resources get their inputs as outputs. For more, derive a class and extend ``new_resource`` and
+    ``call``. Pulumi's mocks need a current event loop: the constructor makes one if there is none, as in
+    every process on Python 3.14.
     """
 
     def __init__(self) -> None:

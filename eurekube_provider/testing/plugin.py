@@ -1,7 +1,7 @@
 """The fixtures that pytest offers to every test of an environment with this package.
 
-Every pytest run of that environment imports this module: it imports nothing but pytest, and a fixture loads
-what it needs when a test asks for it. ``-p no:eurekube`` leaves it out.
+Every pytest run of that environment imports this module: it imports only pytest, and a fixture loads its
+modules when a test asks for it. ``-p no:eurekube`` leaves this module out.
 """
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
-"""The registry for ZooKeeper, as Spring Cloud Zookeeper has it; loaded where a connection is of that kind."""
+"""The registry for ZooKeeper, in the layout of Spring Cloud Zookeeper; loaded only if a connection is of
+that kind.
+"""

@@ -1,4 +1,4 @@
-"""Curator's ServiceInstance, as Spring Cloud Zookeeper writes it, to the model and back.
+"""The conversion of Curator's ServiceInstance, as Spring Cloud Zookeeper writes it, to the model and back.
 
 Source: ServiceInstance of Curator; ZookeeperInstance and StatusConstants of Spring Cloud Zookeeper.
 """
@@ -17,13 +17,13 @@ from eurekube_provider.core.registry_kinds import ZOOKEEPER
 PAYLOAD = "org.springframework.cloud.zookeeper.discovery.ZookeeperInstance"
 
 STATUS_KEY = "instance_status"
-"""Spring's metadata key; Spring's LoadBalancer leaves out what has another value than UP there."""
+"""Spring's metadata key for the status; Spring's LoadBalancer leaves out instances whose value is not UP."""
 
 WRITTEN_KEY = "eurekube.status"
-"""Metadata key: the status that Eurekube wrote. Another one beside it was set by somebody else."""
+"""Metadata key: the status that Eurekube wrote. If Spring's status differs, somebody else has set it."""
 
 REST_KEY = "eurekube.instance"
-"""Metadata key: what has no place in the layout, as JSON."""
+"""Metadata key: the fields of an instance that Spring's layout has no place for, as JSON."""
 
 _DATA_CENTER = DataCenter(ZOOKEEPER.name, "")
 _MADE: dict[str, Any] = {"port": Port, "secure_port": Port, "lease": EurekaLease}
@@ -33,7 +33,9 @@ _REST = (*_TEXTS, "health_check_url", "secure_health_check_url", *_MADE)
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node of an instance, as it was read: ``shown`` is its status, ``written`` the one of Eurekube."""
+    """One node of an instance, as it was read: ``shown`` is its present status, ``written`` the one that
+    Eurekube wrote.
+    """
 
     path: str
     instance: Instance
@@ -46,7 +48,9 @@ class Node:
 
 
 def encode(want: Instance, now_ms: int, there: Node | None = None) -> bytes:
-    """Return what a node holds for an instance; a status that somebody set over ours ``there`` stays."""
+    """Return the content of an instance's node; a status that somebody set over Eurekube's in ``there`` is
+    kept.
+    """
     shown = written = want.status.value
     if there is not None and there.instance.is_overridden:
         shown = there.shown
@@ -76,7 +80,7 @@ def encode(want: Instance, now_ms: int, there: Node | None = None) -> bytes:
 
 
 def unreadable(path: str, why: str) -> Node:
-    """Return a node of which no more is known than that it is there."""
+    """Return a node that exists but cannot be read, with the reason."""
     *_, name, instance_id = path.split("/")
     port, status, why = Port(0, enabled=False), Status.UNKNOWN, f"node {path}: {why:.300}"
     instance = Instance(name, instance_id, "", "", port, vip_address=name, status=status, unreadable=why)
@@ -84,7 +88,7 @@ def unreadable(path: str, why: str) -> Node:
 
 
 def decode(path: str, data: bytes, stat: Any) -> Node:
-    """Read a node, whatever it holds; ``stat`` is kazoo's."""
+    """Parse a node, whatever it contains; ``stat`` is kazoo's."""
     *_, name, instance_id = path.split("/")
     try:
         document = json.loads(data)
@@ -143,6 +147,6 @@ def _from_layout(document: Mapping[str, Any], metadata: Mapping[str, str], statu
 
 
 def _status(shown: str) -> Status:
-    """Read a status as Spring does: none is UP, and nothing else is called, whatever it says."""
+    """Parse a status as Spring does: an empty one is UP, and callers use an instance with no other status."""
     text = shown.strip().upper() or Status.UP.value
     return Status(text) if text in (Status.UP, Status.DOWN, Status.STARTING) else Status.OUT_OF_SERVICE

@@ -1,4 +1,4 @@
-"""How to reach one ZooKeeper ensemble: servers, root and credentials, kept apart from each other."""
+"""The connection to one ZooKeeper ensemble: servers, root and credentials, kept apart from each other."""
 
 from __future__ import annotations
 
@@ -18,10 +18,14 @@ from eurekube_provider.core.errors import ConfigurationError, FileUnreadable
 from eurekube_provider.core.registry_kinds import ZOOKEEPER, Capabilities
 
 ROOT = "/services"
-"""Where Spring Cloud Zookeeper registers (``spring.cloud.zookeeper.discovery.root``)."""
+"""The default node below which Spring Cloud Zookeeper registers
+(``spring.cloud.zookeeper.discovery.root``).
+"""
 
 SESSION_SECONDS = 6.0
-"""A server that is silent for two thirds of that is left for another one. No node ends with it."""
+"""The session's time-out in seconds: the client leaves a server that is silent for two thirds of it for
+another one. No node is removed when the session ends.
+"""
 
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?(/[^?#@]*)?")
 _FILES = ("ca-file", "client-certificate", "client-key")
@@ -31,7 +35,7 @@ _quiet.setLevel(logging.CRITICAL)  # a lost connection is reported by the regist
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperConnection:
-    """One ensemble and how to talk to it. It never shows its credentials."""
+    """One ensemble and how to talk to it. A connection never shows its credentials."""
 
     hosts: tuple[str, ...]
     root: str = ROOT
@@ -45,7 +49,7 @@ class ZooKeeperConnection:
     capabilities: ClassVar[Capabilities] = ZOOKEEPER
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse whatever asks for more, as all do that speak to Eureka's servers."""
+        """Raise ConfigurationError for an attribute of Eureka's connections: the caller expects a Eureka."""
         if name.startswith("__"):
             raise AttributeError(name)
         raise ConfigurationError(
@@ -60,7 +64,7 @@ class ZooKeeperConnection:
         return tuple(f"{scheme}://{host}{self.root}" for host in self.hosts)
 
     def client(self) -> KazooClient:
-        """Return a client, not started, that tries to connect for as long as it runs."""
+        """Return a client, not started, that tries to connect as long as it runs."""
         ways: dict[str, Any] = {}
         if self.user is not None:
             ours = make_digest_acl(self.user, self.password or "", all=True)
@@ -83,7 +87,9 @@ class ZooKeeperConnection:
 
     @classmethod
     def configured(cls, known: Callable[[str], Any]) -> ZooKeeperConnection:
-        """Build a connection of what is said under the names that Eureka's have; raise ConfigurationError."""
+        """Build a connection from the settings under the names that Eureka's connections have; raise
+        ConfigurationError.
+        """
         for name in ("token", "proxy", "zone", "mode"):
             if str(known(name) or "auto") != "auto":
                 raise ConfigurationError(f"a ZooKeeper has no {name}, which is about Eureka: leave it out")
@@ -102,7 +108,9 @@ class ZooKeeperConnection:
 
 
 def _parsed(url: str) -> tuple[tuple[str, ...], str, str, str | None, str | None]:
-    """Return hosts, root, scheme, user and password of a URL; each host, or the first, has the scheme."""
+    """Return hosts, root, scheme, user and password of a URL; the scheme may stand before each host or the
+    first.
+    """
     scheme = url.partition("://")[0].strip()
     credentials, at, rest = url.replace(f"{scheme}://", "").rpartition("@")
     port = 2281 if scheme == "zookeepers" else 2181

@@ -1,4 +1,4 @@
-"""One ensemble over one session: each question has a deadline, and what fails says why."""
+"""One ensemble over one session: each request has a deadline, and each error says why the request failed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from eurekube_provider.zookeeper.codec import Node, decode, unreadable
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 
 CALL_SECONDS = 5.0
-"""The longest that one answer is waited for."""
+"""The most seconds that one answer is waited for."""
 
 PIPELINED = 500
 ANYBODY_ADDS = make_acl("world", "anyone", read=True, create=True)
 OTHERS_WROTE = (kazoo.BadVersionError, kazoo.NodeExistsError, kazoo.NoNodeError)
-"""The answers that say that somebody else was faster; the caller reads again."""
+"""The errors that mean that another client wrote first; the caller reads again."""
 
 _GONE = (kazoo.ConnectionLoss, kazoo.SessionExpiredError, kazoo.OperationTimeoutError, KazooTimeoutError)
 
@@ -37,7 +37,9 @@ class Ensemble:
 
     @contextmanager
     def asked(self, what: str) -> Iterator[None]:
-        """Raise RegistryError, with what was tried, for each exception of kazoo but OTHERS_WROTE."""
+        """Turn kazoo's exceptions within the block, except OTHERS_WROTE, into a RegistryError that names
+        the attempt.
+        """
         try:
             yield
         except OTHERS_WROTE:
@@ -52,17 +54,17 @@ class Ensemble:
             raise RegistryRejected(message, url=self.url) from None
 
     def unreachable(self, asked: str = "") -> RegistryError:
-        """Return the error of an ensemble that does not answer."""
+        """Return the error for an ensemble that does not answer."""
         message = f"ZooKeeper does not answer{asked}: is a majority of its servers up? ({self.url})"
         return RegistryUnreachable(message, url=self.url)
 
     def require_connection(self) -> None:
-        """Refuse to send while nothing is connected: kazoo would keep a write, and send it much later."""
+        """Raise while the client is not connected: kazoo would keep a write, and send it much later."""
         if not self.client.connected:
             raise self.unreachable()
 
     def nodes(self, paths: Iterable[str], watch: Watch | None = None) -> dict[str, Node | None]:
-        """Read nodes of instances, many at once; None for one that is not there."""
+        """Read nodes of instances, many at once; None for a node that does not exist."""
         found: dict[str, Node | None] = {}
         for path, answer in self._each(paths, lambda path: self.client.get_async(path, watch=watch)):
             if isinstance(answer, kazoo.NoAuthError):
@@ -72,7 +74,9 @@ class Ensemble:
         return found
 
     def children(self, paths: Iterable[str], watch: Watch | None = None) -> dict[str, list[str]]:
-        """List the children of nodes, many at once; none of one that is not there, or forbids it."""
+        """List the children of nodes, many at once; none for a node that does not exist, or forbids the
+        read.
+        """
         listed = self._each(paths, lambda path: self.client.get_children_async(path, watch=watch))
         return {path: names if isinstance(names, list) else [] for path, names in listed}
 
@@ -102,7 +106,7 @@ class Ensemble:
                 yield path, answer
 
     def make_shared(self, path: str) -> None:
-        """Make a node, unless it is there, under which other users than ours may register, too."""
+        """Create a node, unless it exists, below which other users may register, too."""
         acl = [*self.client.default_acl, ANYBODY_ADDS] if self.client.default_acl else None
         self.client.ensure_path_async(path, acl=acl).get(timeout=CALL_SECONDS)
 

@@ -1,4 +1,4 @@
-"""The nodes of all instances, as they were read last; any number of threads may share them."""
+"""The nodes of all instances, as they were last read; any number of threads may share them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from eurekube_provider.zookeeper.codec import Node
 
 
 class Nodes:
-    """The nodes by path; without ``checks_cluster`` another cluster of our name was ours once."""
+    """The nodes by path; without ``checks_cluster`` a cluster of the same name and another UID counts as
+    this cluster's past.
+    """
 
     def __init__(self, cluster: Cluster, *, checks_cluster: bool) -> None:
         self._cluster, self._checks_cluster = cluster, checks_cluster
@@ -19,7 +21,9 @@ class Nodes:
         self._nodes, self._removed = dict[str, Node](), dict[str, int]()
 
     def put(self, node: Node) -> set[str]:
-        """Note what was read or written, unless it is older; return whose instances changed."""
+        """Store a node that was read or written, unless it is older than the stored one; return the owners
+        of changed instances.
+        """
         with self._lock:
             before = self._nodes.get(node.path)
             newest = before.mzxid if before is not None else self._removed.get(node.path, -1)
@@ -30,7 +34,9 @@ class Nodes:
             return {one.instance.owner or "" for one in (before, node) if one is not None}
 
     def drop(self, path: str, *, by_us: bool = False) -> set[str]:
-        """Note that nothing stands there any more, and, removed by us, that no late answer brings it back."""
+        """Remove a node that no longer exists; if this process removed it, late answers do not bring it
+        back.
+        """
         with self._lock:
             before = self._nodes.pop(path, None)
             if by_us and before is not None:
@@ -40,19 +46,20 @@ class Nodes:
             return {before.instance.owner or ""} if before is not None else set()
 
     def all(self) -> list[Node]:
-        """Return all of them."""
+        """Return all nodes."""
         with self._lock:
             return list(self._nodes.values())
 
     def paths(self, below: str = "") -> list[str]:
-        """Return the paths, all or those of one service's node."""
+        """Return the paths of all nodes, or of those below one service's node."""
         with self._lock:
             return [path for path in self._nodes if not below or path.rpartition("/")[0] == below]
 
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
         """Return the instances of an owner, of an application, of both, or all.
 
-        Of two of one key the older one comes last: a plan takes that one for what is there, and replaces it.
+        Of two with the same key the older one comes last: a plan then takes the older one for the registered
+        one, and replaces it.
         """
         name, is_all = application.upper(), not (owner or application)
         found = [one for one in self.all() if owner in ("", one.instance.owner)]
@@ -61,11 +68,13 @@ class Nodes:
         return [one.instance for one in sorted(found, key=lambda one: -one.mzxid)]
 
     def of_key(self, key: Key) -> list[Node]:
-        """Return what stands under a key: one node, but for names that differ in case or changed just now."""
+        """Return the nodes of a key: one, except where names differ in case, or the name has just changed."""
         return [one for one in self.all() if one.instance.key == key]
 
     def owners(self, *, called: str = "") -> set[str]:
-        """Return who has instances, or some of a name: an empty owner has what nobody of ours registered."""
+        """Return the owners of instances, or only of those under a name; the empty owner stands for
+        instances that Eurekube did not register.
+        """
         there = [one.instance for one in self.all()]
         if not called:
             return {one.owner for one in there if one.owner}
@@ -84,7 +93,7 @@ class Nodes:
         )
 
     def is_of_another_cluster(self, instance: Instance) -> bool:
-        """Return whether a syncer of another cluster of our name owns it."""
+        """Return whether a syncer of another cluster with this cluster's name owns the instance."""
         uid = instance.metadata.get(CLUSTER_UID_KEY) or self._cluster.uid
         is_named_so = self._cluster.syncer_of(instance.owner) is not None
         return self._checks_cluster and uid != self._cluster.uid and is_named_so

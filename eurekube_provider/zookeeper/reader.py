@@ -1,6 +1,8 @@
-"""Follows an ensemble: reads all once, and then what watches tell of; all again after each lost connection.
+"""A reader that follows an ensemble: it reads all nodes once, then those that watches report, and all after
+each lost connection.
 
-A watch tells once, and no contents. The read that it leads to sets it again, and has what changed meanwhile.
+A ZooKeeper watch reports one change, without contents. The read that follows sets the watch again, and
+includes changes made meanwhile.
 """
 
 from __future__ import annotations
@@ -25,10 +27,12 @@ from eurekube_provider.zookeeper.nodes import Nodes
 _log = logging.getLogger(__name__)
 
 READ_ALL_SECONDS, ASK_SECONDS = 300.0, 10.0
-"""Without news everything is read after so long, and the services are listed to see who answers."""
+"""Without news: seconds until all nodes are read again, and seconds until the services are listed to see
+if the ensemble answers.
+"""
 
 LASTS_SECONDS = 4.0
-"""Without a connection for so long, its syncers say so: another server was tried."""
+"""Seconds without a connection after which the syncers report it: by then another server was tried."""
 
 LOOK_SECONDS, AGAIN_SECONDS, STUCK_SECONDS = 0.5, 2.0, 120.0
 
@@ -37,7 +41,9 @@ Refusal = Callable[[], ConfigurationError | None]
 
 
 class Reader:
-    """Reads from :meth:`start` to :meth:`stop`; ``refusal`` says after that of all why to work no further."""
+    """A thread that reads from :meth:`start` to :meth:`stop`; ``refusal`` is asked after the first full
+    read, and returns why not to go on.
+    """
 
     def __init__(self, ensemble: Ensemble, nodes: Nodes, refusal: Refusal) -> None:
         self._ensemble, self._nodes, self._refusal_of = ensemble, nodes, refusal
@@ -64,17 +70,17 @@ class Reader:
         self._thread.start()
 
     def stop(self) -> None:
-        """Read nothing more."""
+        """Stop reading."""
         self._stopped.set()
         self._changed.put(_ALL)
 
     def liveness(self) -> Liveness:
-        """Tell whether the thread lives and makes progress."""
+        """Return whether the reading thread lives and makes progress."""
         age = time.monotonic() - self._progress_at
         return Liveness("zookeeper-reader", self._thread.is_alive(), age, STUCK_SECONDS)
 
     def condition(self) -> Condition:
-        """Return whether the registry was read, and answers."""
+        """Return whether the registry was read, and whether it answers."""
         if self._refused is not None:
             return Refused(self._refused)
         since, error = self._failing_since, self._error or self._ensemble.unreachable()
@@ -84,7 +90,7 @@ class Reader:
         return Healthy() if since is None else Failing(error, since, lasts=lasts)
 
     def tell(self, owners: Iterable[str]) -> None:
-        """Tell the listener whose instances are not what they were."""
+        """Notify the listener that instances of these owners have changed."""
         for owner in owners:
             if owner and self._listener is not None:
                 self._listener.owner_changed(owner)

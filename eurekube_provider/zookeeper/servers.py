@@ -1,4 +1,4 @@
-"""The ensemble of a connection for what asks and ends: commands, doctor and self-check."""
+"""The ensemble of a connection for short-lived callers: commands, doctor and self-check."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ from eurekube_provider.zookeeper.writer import MARKED_SECONDS, Writer, marker_pa
 
 
 class Marker(NamedTuple):
-    """The last writer for a cluster, and whether no operator of it writes any more."""
+    """The operator that last wrote for a cluster, and True if none has written there for long."""
 
     operator: str = ""
     is_old: bool = True
 
 
 class ZooKeeperServers:
-    """One ensemble, asked through one session; what is asked of all servers of a Eureka is asked once."""
+    """One ensemble, with the interface of a Eureka's servers; a question to all servers is put once,
+    through one session.
+    """
 
     def __init__(self, connection: ZooKeeperConnection) -> None:
         self.connection, self._ensemble = connection, Ensemble(connection)
@@ -40,7 +42,7 @@ class ZooKeeperServers:
         self._paths: dict[Key, str] = {}
 
     def connect(self) -> None:
-        """Connect, once."""
+        """Connect at the first call; raise if there is no connection."""
         if not self._is_started:
             self._is_started = True
             self.client.start_async().wait(timeout=CALL_SECONDS)
@@ -55,11 +57,11 @@ class ZooKeeperServers:
         return found
 
     def list_everywhere(self) -> tuple[list[Instance], dict[str, RegistryError]]:
-        """Return all instances, and no failures."""
+        """Return all instances, and no failures, as a Eureka's servers do."""
         return [one.instance for one in self.nodes()], {}
 
     def everywhere(self, ask: Callable[[Any], Any]) -> tuple[dict[str, Any], dict[str, RegistryError]]:
-        """Return the answer by URL, and no failures."""
+        """Return the ensemble's answer by URL, and no failures, as a Eureka's servers do."""
         return {self.url: ask(self)}, {}
 
     def read(self, application: str, instance_id: str) -> Instance | None:
@@ -75,7 +77,9 @@ class ZooKeeperServers:
         return next((one.instance for one in self.nodes() if one.instance.instance_id == instance_id), None)
 
     def left_behind(self, addresses: Container[str] = ()) -> dict[str, list[Node]]:
-        """Return by cluster what its operator left when it ended, at other than these addresses."""
+        """Return, by cluster, the nodes that an ended operator left behind, except those at these
+        addresses.
+        """
         found: dict[str, list[Node]] = {}
         for one in self.nodes():
             if one.instance.ip_address not in addresses:
@@ -85,7 +89,7 @@ class ZooKeeperServers:
         return {name: there for name, there in found.items() if self.marker(name).is_old}
 
     def marker(self, cluster: str) -> Marker:
-        """Return the marker of a cluster; an old one where there is none."""
+        """Return the marker of a cluster; an old one where the cluster has none."""
         path = marker_path(self.connection.root, cluster)
         try:
             with self._ensemble.asked(f"read the marker {path}"):
@@ -97,7 +101,7 @@ class ZooKeeperServers:
             return Marker()
 
     def remove(self, node: Node) -> ChangeError | None:
-        """Remove a node, unless it has become somebody else's; return why it is still there."""
+        """Remove a node, unless it belongs to another owner by now; return why it is still there."""
         one = node.instance
         cluster = Cluster(cluster_of(one.owner) or "", one.metadata.get(CLUSTER_UID_KEY, ""))
         nodes = Nodes(cluster, checks_cluster=True)

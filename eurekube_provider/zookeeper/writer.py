@@ -1,7 +1,8 @@
-"""The one place that writes: carries out plans, by owner mark and version, and keeps the marker node.
+"""The one place that writes to ZooKeeper: it carries out plans, checked by owner and version, and keeps the
+marker node.
 
-Each write names the version that was read before it. A node of ours is written once more in the transaction
-that creates it: its version never is that of a node which somebody else has just created in its place.
+Each write names the version that was read before it. A new node is written a second time in the transaction
+that creates it: so its version never equals that of a node which somebody else has just created in its place.
 """
 
 from __future__ import annotations
@@ -24,14 +25,18 @@ from eurekube_provider.zookeeper.ensemble import CALL_SECONDS, OTHERS_WROTE, Ens
 from eurekube_provider.zookeeper.nodes import Nodes
 
 THREADS, ATTEMPTS = 16, 5
-"""How many changes are under way at once, and how often somebody else may be faster."""
+"""The number of changes that are made at the same time, and the most tries of a change while another
+client writes first.
+"""
 
 MARKED_SECONDS = 30.0
-"""An operator that leads says so often in its cluster's marker that it does."""
+"""Seconds between two updates of the cluster's marker by the leading operator."""
 
 
 class Writer:
-    """Writes on behalf of one cluster, if ``may_write``; any number of threads may share it."""
+    """A writer on behalf of one cluster, as long as ``may_write`` returns True; any number of threads may
+    share it.
+    """
 
     def __init__(
         self, ensemble: Ensemble, nodes: Nodes, cluster: Cluster, operator: str, may_write: Callable[[], bool]
@@ -48,7 +53,7 @@ class Writer:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def apply(self, plan: Plan, owner: str) -> Outcome:
-        """Carry out a plan, all changes of one kind at once, for as long as ``may_write``."""
+        """Carry out a plan, all changes of one kind at once, as long as ``may_write`` returns True."""
         outcome = Outcome()
         if not plan:
             return outcome
@@ -62,11 +67,11 @@ class Writer:
         return outcome
 
     def remove(self, instance: Instance) -> ChangeError | None:
-        """Remove what stands there of the instance's owner; return why it is still there."""
+        """Remove the instance if it still belongs to its owner; return why it is still there."""
         return self._until_done(lambda _: self._remove(instance, {instance.owner or ""}))
 
     def mark(self) -> None:
-        """Say in the marker node that this cluster's operator writes here; at most twice a minute."""
+        """Note in the marker node that this cluster's operator writes here; at most twice a minute."""
         with self._marking:
             self._require_right()
             if self._marked_at is not None and time.monotonic() - self._marked_at < MARKED_SECONDS:
@@ -93,7 +98,7 @@ class Writer:
         return self._until_done(lambda attempt: self._write(change, owners, is_first=not attempt))
 
     def _until_done(self, act: Callable[[int], None]) -> ChangeError | None:
-        """Act again for as long as somebody else is faster."""
+        """Call ``act`` again while another client writes first, a limited number of times."""
         for attempt in range(ATTEMPTS):
             try:
                 self._require_right()
@@ -152,7 +157,7 @@ class Writer:
         self._nodes.drop(path, by_us=True)
 
     def _require_owner(self, there: Node, owners: set[str]) -> None:
-        """Refuse to touch what is somebody else's, or cannot be read."""
+        """Refuse to change a node that belongs to another owner, or cannot be read."""
         one = there.instance
         why = one.unreadable
         if not why and (one.owner or "") not in owners:
@@ -164,10 +169,12 @@ class Writer:
 
 
 def path_of(root: str, instance: Instance) -> str:
-    """Return where an instance stands: below the name that callers use, as it is written."""
+    """Return the path of an instance's node: below the name that callers use, in the case in which it is
+    written.
+    """
     return f"{root}/{instance.vip_address}/{instance.instance_id}"
 
 
 def marker_path(root: str, cluster: str) -> str:
-    """Return where a cluster's marker stands, outside of the root: Spring would take it for a service."""
+    """Return the path of a cluster's marker, outside the root: Spring would take it for a service there."""
     return f"/eurekube{root}/{cluster}"

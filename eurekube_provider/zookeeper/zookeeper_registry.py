@@ -1,4 +1,4 @@
-"""One ensemble behind the door that every registry has."""
+"""One ZooKeeper ensemble behind the interface that every registry has."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ DENIED_SECONDS = 60.0  # until a removal that an ACL denied is tried again
 
 
 class ZooKeeperRegistry:
-    """One ensemble as this operator sees it, a Registry: what others leave to lapse is removed here."""
+    """One ensemble as this operator sees it, a Registry: instances that would lapse in Eureka are removed
+    here.
+    """
 
     def __init__(
         self,
@@ -58,24 +60,24 @@ class ZooKeeperRegistry:
         self._thread.start()
 
     def stop(self) -> None:
-        """Read and change nothing more; nothing is removed."""
+        """End all reads and changes; no instance is removed."""
         self._stopped.set()
         self._reader.stop()
         self._writer.close()
         self._ensemble.close()
 
     def get(self, key: Key) -> Instance | None:
-        """Return one instance, as far as known."""
+        """Return one instance as far as it is known; None for an unknown one."""
         return next((one.instance for one in self._nodes.of_key(key)), None)
 
     def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
-        """Read what is known of these once more; what is not known a watch tells of."""
+        """Read the known ones of these instances again, if ``known_too``; a watch reports unknown ones."""
         paths = [one.path for key in keys for one in self._nodes.of_key(key)] if known_too else []
         for path, node in self._ensemble.nodes(paths).items() if paths else ():
             self._reader.tell(self._nodes.drop(path) if node is None else self._nodes.put(node))
 
     def read_everywhere(self, keys: Iterable[Key]) -> Reading:
-        """Read what the ensemble holds of these now; one that no watch reported is not there."""
+        """Read these instances from the ensemble now; one that no watch has reported counts as absent."""
         wanted = dict.fromkeys(keys)
         held = self._ensemble.nodes(one.path for one in self._nodes.all() if one.instance.key in wanted)
         found = {one.instance.key: one.instance for one in held.values() if one is not None}
@@ -88,12 +90,14 @@ class ZooKeeperRegistry:
         return self._writer.apply(plan, owner)
 
     def keep(self, instance: Instance) -> None:
-        """Let what stands there stay."""
+        """Keep a registered instance: cancel a pending removal."""
         with self._lock:
             self._leaving.pop(instance.key, None)
 
     def let_lapse(self, instance: Instance) -> None:
-        """Remove what is this cluster's as soon as the ensemble answers: nobody would forget it."""
+        """Remove an instance of this cluster as soon as the ensemble answers: ZooKeeper would never forget
+        it.
+        """
         is_named_so = self._cluster.syncer_of(instance.owner) is not None
         if is_named_so and not self._nodes.is_of_another_cluster(instance):
             with self._lock:
@@ -101,24 +105,26 @@ class ZooKeeperRegistry:
                 self._leaving[instance.key] = instance, *failed
 
     def forgotten(self, _owner: str) -> list[Instance]:
-        """Return nothing: what is not there any more was removed."""
+        """Return nothing: ZooKeeper forgets no instance, so that a missing one was removed."""
         return []
 
     def give_up(self, _owner: str, _wanted: Collection[Key] = ()) -> None:
-        """Do nothing: nothing is forgotten."""
+        """Do nothing: ZooKeeper forgets no instance."""
 
     def take_over(self, expected: int) -> None:  # noqa: ARG002 - nothing is renewed
-        """Begin to say that this cluster's operator writes here."""
+        """Begin to update the marker that this cluster's operator writes here, and to make pending
+        removals.
+        """
         self._leads.set()
 
     def stand_by(self) -> None:
-        """Remove nothing more."""
+        """Cancel all pending removals, since another replica leads."""
         self._leads.clear()
         with self._lock:
             self._leaving.clear()
 
     def figures(self, *, in_full: bool = False) -> Figures:  # noqa: ARG002 - nothing costs more
-        """Return what metrics tell; nothing is renewed, so that there are no renewals."""
+        """Return the figures for metrics, without renewals: ZooKeeper has none."""
         read_at = self._reader.answered_at if self._reader.read_at is not None else None
         is_up = self._ensemble.client.connected or (None if read_at is None else False)
         error = "" if is_up else str(self._ensemble.unreachable())
@@ -127,11 +133,13 @@ class ZooKeeperRegistry:
         return Figures([server], read_at=read_at, registered=len(self._nodes.paths()))
 
     def liveness(self) -> list[Liveness]:
-        """Tell whether the threads live and make progress."""
+        """Return whether the registry's threads live and make progress."""
         return [self._reader.liveness(), Liveness("zookeeper-removals", self._thread.is_alive())]
 
     def _refusal(self) -> ConfigurationError | None:
-        """Return why this ensemble must not be worked on: another cluster of our name writes here."""
+        """Return why this ensemble must not be worked on: another cluster with this cluster's name writes
+        here.
+        """
         for one in self._nodes.all():
             if self._nodes.is_of_another_cluster(one.instance):
                 uid = one.instance.metadata.get(CLUSTER_UID_KEY)
@@ -143,7 +151,7 @@ class ZooKeeperRegistry:
         return None
 
     def _run(self) -> None:
-        """Remove what nobody would forget, and keep the marker."""
+        """Make pending removals and update the marker, repeatedly, while this replica leads."""
         while not self._stopped.wait(AGAIN_SECONDS):
             if self._leads.is_set() and self._ensemble.client.connected and self._may_write():
                 with suppress(EurekubeError):  # which the next change meets as well, and says

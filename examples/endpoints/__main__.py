@@ -1,7 +1,7 @@
 """The ready endpoints of a Service, looked up in its cluster and registered in Eureka.
 
-What is looked up changes only when the program runs: ``pulumi up`` brings Eureka to today's endpoints, a
-refresh does not. Let something run it whenever they change.
+The endpoints are looked up only when the program runs: ``pulumi up`` brings Eureka to today's endpoints, a
+refresh does not. Run ``pulumi up`` whenever the endpoints change, for instance by a trigger.
 """
 
 import pulumi
@@ -17,7 +17,7 @@ fewest = config.require_int("fewest")
 
 
 def port(endpoint: FoundEndpoint) -> int:
-    """The port called http, else the only one."""
+    """Return the port called http, else the only one."""
     ports = endpoint.ports
     if "http" not in ports and len(ports) != 1:
         raise pulumi.RunError(f"Service {namespace}/{service} has several ports and none is called http")
@@ -25,7 +25,7 @@ def port(endpoint: FoundEndpoint) -> int:
 
 
 def instances(found: FoundEndpoints) -> dict[str, dict[str, str | int]]:
-    """Registrations by the names of the pods."""
+    """Return an instance for each ready endpoint, by the pod's name."""
     if len(found.ready) < fewest:
         # A cluster that suddenly shows nothing may be the one that is broken.
         raise pulumi.RunError(

@@ -1,4 +1,6 @@
-"""A program of your own: a Service's endpoints and a machine outside of the cluster, in Eureka."""
+"""A program of your own, which registers a Service's endpoints and a machine outside of the cluster in
+Eureka.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ service, namespace = config.require("service"), config.require("namespace")
 
 
 def by_pod(found: FoundEndpoints) -> dict[str, Any]:
-    """An instance for each endpoint that callers can be sent to."""
+    """Return an instance for each endpoint that callers can be sent to, by the pod's name."""
     return {
         each.name: {"host_name": each.address, "port": each.ports["http"], "zone": each.zone or None}
         for each in found.ready

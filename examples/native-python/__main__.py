@@ -1,4 +1,6 @@
-"""A machine, an application of two machines, and what Eureka holds of the first."""
+"""A program that registers a machine and an application of two machines, and reads the first one from
+Eureka.
+"""
 
 import pulumi
 import pulumi_eurekube as eurekube

@@ -1,4 +1,4 @@
-"""One machine. uv's environment has no pip, and needs none."""
+"""A program that registers one machine. uv's environment has no pip, and needs none."""
 
 import pulumi
 import pulumi_eurekube as eurekube

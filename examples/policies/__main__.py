@@ -1,4 +1,4 @@
-"""A policy pack for registrations in Eureka, by either provider."""
+"""A policy pack for registrations in Eureka, made by either of Eurekube's providers."""
 
 from pulumi_policy import (
     EnforcementLevel,
@@ -13,11 +13,11 @@ from rules import RULES, violations
 NAMES = PolicyConfigSchema(
     properties={"names": {"type": "array", "items": {"type": "string"}}}, required=["names"]
 )
-"""The list of names, in a file for `--policy-pack-config`."""
+"""The policy's setting with the allowed names, read from the file of `--policy-pack-config`."""
 
 
 def policy(name: str) -> ResourceValidationPolicy:
-    """The policy of one rule."""
+    """Return the policy of one rule."""
 
     def validate(args: ResourceValidationArgs, report_violation: ReportViolation) -> None:
         names = args.get_config().get("names", []) if name == "known-name" else []

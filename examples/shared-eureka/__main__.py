@@ -1,4 +1,4 @@
-"""One team's registrations in a Eureka that other teams use, too."""
+"""A program that registers one team's instances in a Eureka that other teams use, too."""
 
 import pulumi
 from guard import may_only_register

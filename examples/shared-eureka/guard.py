@@ -1,7 +1,8 @@
-"""Keeps a team's stack to what is the team's; comes from the platform team, as a file or a package.
+"""A guard that limits a stack to its team's applications; the platform team provides it, as a file or a
+package.
 
-Eurekube changes and removes only what carries the stack's own name as its owner. One door is left, which a
-program must open itself: adoption. This closes it, and keeps the stack to the team's applications.
+Eurekube changes and removes only instances that carry the stack's own name as their owner. A program can
+still adopt other instances. The guard refuses that, and keeps the stack to the team's applications.
 """
 
 from collections.abc import Iterable
@@ -15,10 +16,10 @@ REGISTRATIONS = (
 
 
 def may_only_register(applications: Iterable[str]) -> None:
-    """From here on the program may register under these applications only, and may adopt nothing.
+    """Let the program register only these applications from now on, and adopt no instance.
 
-    Call it before the first resource. What is not known before the update, and so cannot be checked in a
-    preview, is refused as well.
+    Call it before the first resource. An application that is not known before the update, and so cannot be
+    checked in a preview, is refused as well.
     """
     allowed = {name.upper() for name in applications}
 

@@ -1,6 +1,6 @@
 """A service outside of the cluster, registered for the operator that another stack runs.
 
-The other stack is Eurekube's own program. Its exports say who renews, and at which Eureka.
+The other stack is Eurekube's own program. Its exports name the operator and the Eureka.
 """
 
 import pulumi
@@ -15,7 +15,9 @@ platform = pulumi.StackReference(config.require("platform"))
 
 
 def renewer(exports: list) -> str:
-    """The operator of the other stack, where it looks after the Eureka that this one registers at."""
+    """Return the name of the other stack's operator; refuse to go on if it serves another Eureka than this
+    program.
+    """
     operator, urls = exports
     ours = program_connection().service_urls
     if set(urls).isdisjoint(ours):

@@ -1,4 +1,6 @@
-"""Serves the plugin with the libraries beside this file, or says which archive has those for this Python."""
+"""Start the plugin with the libraries beside this file, or name the archive that fits this version of
+Python.
+"""
 
 import sys
 from pathlib import Path

@@ -1,1 +1,3 @@
-"""The files that usual changes must touch: each change is really made in a copy, and tried there."""
+"""The files that usual changes of the code must touch: each change is made and tested in a copy of the
+repository.
+"""

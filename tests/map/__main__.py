@@ -1,7 +1,7 @@
-"""``python -m tests.map [NAME...]``: which files a usual change must touch.
+"""``python -m tests.map [NAME...]``: print the files that each usual change of the code must touch.
 
-Each change is made in a copy of the repository, and its tests are run there. With ``--each`` the edits of one
-file after the other are left out, too: a test must fail for each.
+Each change is made in a copy of the repository, and its tests run there. With ``--each`` the change is also
+tried without the edits of each file in turn: a test must fail every time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.map.copy import Copy
 
 
 def main() -> int:
-    """Print the files of all changes, or of those named; 1 unless all pass their tests."""
+    """Print the files of all changes, or of the named ones; return 1 unless all changes pass their tests."""
     parser = argparse.ArgumentParser(prog="python -m tests.map", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="changes, or a part of their names")
     parser.add_argument("--each", action="store_true", help="try each change without each of its files, too")
@@ -31,7 +31,7 @@ def main() -> int:
 
 
 def _show(change: Change, copy: Copy, *, each: bool) -> int:
-    """Print one change; how much is wrong with it."""
+    """Print one change, and return the number of its problems."""
     failures = copy.tried(change)
     print(f"{change.title}: {_counted(change)} ({change.example})")
     wrong = 1 if failures else 0

@@ -1,7 +1,7 @@
 """A usual change of the code, as the edits that make it and the tests that it must pass.
 
-Changes stand in the ``.toml`` files beside this module. An edit replaces whole lines as they stand in a file:
-where the code has moved on, it says so instead of changing something else.
+Changes stand in the ``.toml`` files beside this module. An edit replaces whole lines of a file: if the file
+does not have those lines any more, the edit raises instead of changing something else.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-"""The repository's."""
+"""The root of the repository."""
 
 FOLDER = Path(__file__).parent
 
 
 class DoesNotApply(Exception):
-    """The code is not what an edit changes."""
+    """An edit's old lines are not in the file exactly once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """New lines in the place of old ones in a file, or a new file where there are no old ones."""
+    """New lines that replace old ones in a file, or a whole new file if there are no old lines."""
 
     file: str
     old: str
     new: str
 
     def applied(self, text: str) -> str:
-        """Return ``text`` of :attr:`file` with the edit.
+        """Return ``text``, the content of :attr:`file`, with the edit applied.
 
         :raises DoesNotApply: the old lines are not there, or more than once.
         """
@@ -45,13 +45,13 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One usual change.
+    """One usual change of the code.
 
     :ivar title: the change in words.
     :ivar example: the addition that the edits make.
-    :ivar edits: all of them, the tests' included.
-    :ivar tests: pytest's ids: they pass with all edits, and one fails where those of any file are left out.
-    :ivar written: files that nobody edits, by path, each with the command that writes it from the others.
+    :ivar edits: all edits, those of tests included.
+    :ivar tests: pytest's ids: they pass with all edits, and one fails if the edits of any file are left out.
+    :ivar written: generated files by path, each with the command that writes it.
     """
 
     name: str
@@ -63,12 +63,12 @@ class Change:
 
     @property
     def sources(self) -> Mapping[str, int]:
-        """The files that somebody must edit and that are no tests, each with how many lines are new in it."""
+        """The number of new lines in each file that a person must edit, tests left out."""
         return {file: count for file, count in self.files.items() if file not in self.written}
 
     @property
     def files(self) -> Mapping[str, int]:
-        """The sources, and the files that a command writes, which may have no line of the edits."""
+        """The number of new lines in each file but tests; 0 for generated files that no edit touches."""
         lines = Counter[str]()
         for edit in self.edits:
             if not edit.file.startswith("tests/"):

@@ -12,13 +12,13 @@ from tests.map.change import Change
 from tests.mutants.workplace import fill
 
 COPIED = ("crds", "docs", "eurekube_provider", "tests")
-"""Everything else that tests may read is linked."""
+"""Folders that are copied; everything else that tests may read is linked."""
 
 LONGEST_SECONDS = 300
 
 
 class Copy:
-    """The copy; one change, or several together, at a time.
+    """A copy of the repository, in which one change, or several together, are made at a time.
 
     :param folder: empty, and removed by its creator.
     """
@@ -28,7 +28,7 @@ class Copy:
         fill(folder, COPIED)
 
     def tried(self, *changes: Change) -> str:
-        """Make the changes, run their tests, and take the changes back.
+        """Make the changes, run their tests, and undo the changes.
 
         :returns: pytest's output where a test fails, else nothing.
         """

@@ -1,4 +1,4 @@
-"""Several model servers that are peers of each other, and what lies between them."""
+"""Several model servers that replicate to each other, and the network between them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from eurekube_provider.dev.eureka.virtual_clock import Clock
 
 
 class NoAnswer(Exception):
-    """The server is gone, frozen or cut off: no answer comes."""
+    """The server does not answer: it is gone, frozen or cut off."""
 
 
 class EurekaCluster:
-    """Servers by URL.
+    """A cluster of model servers, by URL.
 
     :ivar down: the servers that answer nobody: ended, frozen, or gone with their host.
     :ivar cut: the pairs of servers, from and to, that cannot reach each other.
@@ -43,16 +43,16 @@ class EurekaCluster:
             self._start(url, ())
 
     def request(self, url: str, request: ServerRequest) -> ServerResponse:
-        """Ask one server.
+        """Send a request to one server.
 
-        :raises NoAnswer: it does not answer.
+        :raises NoAnswer: the server does not answer.
         """
         if url in self.down:
             raise NoAnswer(url)
         return self.servers[url].handle(request)
 
     def restart(self, url: str, *, copy_from: str | None = None) -> None:
-        """End a server and start it again, empty or with what another one lists."""
+        """End a server and start it again, empty or with the instances of another server."""
         self.servers[url].close()
         copied: list[Info] = []
         if copy_from is not None and copy_from not in self.down:

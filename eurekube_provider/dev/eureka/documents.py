@@ -1,7 +1,7 @@
 """Requests, answers and the JSON of instances, as a Eureka server reads and writes them.
 
-A server reads into fields of its own: it drops what it does not know, fills in what is missing, and makes the
-best of a value that is no number.
+A server reads into fields of its own: it drops unknown fields, fills in missing ones, and converts values
+that are no numbers as well as it can.
 
 Source: EurekaJacksonCodec, InstanceInfo, Applications and the mixins for the compact form of Netflix/eureka.
 """
@@ -46,12 +46,12 @@ _KNOWN_ITEM_FIELDS = frozenset(
 
 
 class Unreadable(Exception):
-    """The body is not what the server can read: it answers 400."""
+    """A body that the server cannot read, and answers with 400."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerRequest:
-    """One request.
+    """One request to a model server.
 
     :param path: below the service URL, decoded, in segments.
     """
@@ -63,15 +63,15 @@ class ServerRequest:
     body: Any = None
 
     def header(self, name: str) -> str:
-        """A header in any case; empty where it is missing."""
+        """Return a header, its name in any case; empty where it is missing."""
         return next((value for key, value in self.headers.items() if key.lower() == name.lower()), "")
 
 
 @dataclass(frozen=True, slots=True)
 class ServerResponse:
-    """One answer.
+    """One answer of a model server.
 
-    :param text: JSON or XML, the words of a refusal, or nothing.
+    :param text: JSON or XML, the text of a refusal, or nothing.
     :param media_type: the media type that is declared for the text.
     """
 
@@ -81,19 +81,19 @@ class ServerResponse:
 
     @property
     def json(self) -> Any:
-        """The body."""
+        """Return the body, parsed."""
         return json.loads(self.text)
 
 
 def written(document: Any) -> str:
-    """JSON as servers write it: the client's fast path for deltas goes by that."""
+    """Return compact JSON as servers write it, on which the client's fast path for deltas depends."""
     return json.dumps(document, separators=(",", ":"))
 
 
 def preferred(accept: str, offered: Sequence[str] = (XML, JSON)) -> str | None:
-    """Return which of the offered media types an ``Accept`` header prefers; None where none will do.
+    """Return the offered media type that an ``Accept`` header prefers; None where it accepts none.
 
-    :param offered: the first one is for who takes whatever comes.
+    :param offered: the media types of the server; the first is for a client that accepts any.
     """
     found, best = None, (0.0, True)
     for one in (accept or "*/*").lower().split(","):
@@ -148,7 +148,7 @@ def read_info(document: Any, now_ms: int) -> Info:
 
 
 def refusal(info: Info, app: str) -> str | None:
-    """Why a register request is refused with 400; None where it is not."""
+    """Return the reason to refuse a register request with 400; None to accept it."""
     if not info.id:
         return "Missing instanceId"
     if not info.fields.get("hostName"):
@@ -167,7 +167,7 @@ def refusal(info: Info, app: str) -> str | None:
 
 
 def info_document(info: Info, lease: Lease | None) -> Document:
-    """Return an instance as the server writes it."""
+    """Return an instance as the server writes it in JSON."""
     values = {
         **info.fields,
         "app": info.app,
@@ -191,15 +191,15 @@ def info_document(info: Info, lease: Lease | None) -> Document:
 
 
 def application(leases: Iterable[Lease]) -> Document:
-    """Return ``/apps/{APP}``."""
+    """Return the document of ``/apps/{APP}``."""
     instances = [info_document(lease.holder, lease) for lease in leases]
     return {"application": {"name": instances[0]["app"], "instance": instances}}
 
 
 def applications(listed: Iterable[Lease], counted: Iterable[Lease], version: int) -> Document:
-    """Return ``/apps`` or its delta.
+    """Return the document of ``/apps`` or of its delta.
 
-    :param counted: the instances that the hash code counts by status: all that are registered.
+    :param counted: all registered instances, which the hash code counts by status.
     """
     by_app: dict[str, dict[str, Document]] = {}
     for lease in listed:
@@ -218,7 +218,9 @@ def applications(listed: Iterable[Lease], counted: Iterable[Lease], version: int
 
 
 def compact(document: Document) -> Document:
-    """Return the compact form of ``/apps``, a delta or an application: what callers need of each instance."""
+    """Return the compact form of ``/apps``, a delta or an application, with only the fields that callers
+    need.
+    """
     ((name, found),) = document.items()
     if name == "application":
         return {name: {**found, "instance": [_compact(one) for one in found["instance"]]}}
@@ -237,10 +239,11 @@ def _compact(instance: Document) -> Document:
 
 
 def batch_items(body: Any, now_ms: int) -> list[tuple[Document, Info | None]]:
-    """Read a peer batch: each item, and the instance that it brings.
+    """Read a peer batch; return each item with its instance, if it has one.
 
-    :raises Unreadable: one item, or one field that the server does not know, fails all of them.
-    :raises TypeError: nothing stands where a batch, its list or an item should, and the server stumbles.
+    :raises Unreadable: an item cannot be read, or has a field that the server does not know; the whole batch
+        then fails.
+    :raises TypeError: the batch, its list or an item is null, on which the server fails.
     """
     if not isinstance(body, dict | None) or (body or {}).keys() - {"replicationList"}:
         raise Unreadable("no batch")
@@ -274,7 +277,7 @@ def _text(value: Any) -> str:
 
 
 def _number(value: Any) -> int:
-    """Return a whole number, or 0 for what is none."""
+    """Return a value as a whole number, or 0 where it is none."""
     try:
         return int(float(value)) if isinstance(value, float | str) and "." in str(value) else int(value)
     except (TypeError, ValueError):

@@ -44,9 +44,9 @@ _REPLICATION = {"x-netflix-discovery-replication": "true"}
 
 
 class EurekaServer:
-    """One server, from its start to its end; a restart is another object.
+    """One model server, from its start to its end; a restart makes another object.
 
-    :ivar url: its service URL.
+    :ivar url: the server's service URL.
     :ivar started_ms: the start time in ``/status``.
     """
 
@@ -74,7 +74,7 @@ class EurekaServer:
         )
 
     def open(self, copied: Sequence[Info] = ()) -> None:
-        """Begin to serve.
+        """Begin to answer requests.
 
         :param copied: the instances of a neighbour, for a server that copies them at its start.
         """
@@ -83,7 +83,7 @@ class EurekaServer:
         self.registry.open(len(copied))
 
     def close(self) -> None:
-        """The server has ended."""
+        """Stop the server's timers and replication."""
         self.registry.close()
         self.caches.close()
         for link in self.links.values():
@@ -91,16 +91,16 @@ class EurekaServer:
 
     @property
     def uptime(self) -> str:
-        """For how long the server has run: hours and minutes."""
+        """The time since the server's start, in hours and minutes."""
         minutes = (self._clock.now_ms - self.started_ms) // 60_000
         return f"{minutes // 60:02}:{minutes % 60:02}"
 
     def seconds_left(self, lease: Lease) -> int:
-        """Return how long a lease goes on without a renewal; less than 0 where it should have ended."""
+        """Return the seconds until a lease ends without a renewal; negative where it should have ended."""
         return (lease.updated_ms + lease.duration_ms - self._clock.now_ms) // 1000
 
     def connect(self, url: str, send: Send) -> None:
-        """Forward to this server from now on."""
+        """Forward changes to the server at ``url`` from now on."""
         self.links[url] = Link(self._clock, self.registry, send)
 
     def handle(self, request: ServerRequest) -> ServerResponse:
@@ -247,7 +247,7 @@ class EurekaServer:
         return ServerResponse(200, documents.written({"responseList": answers}))
 
     def _item(self, item: Document, sent: Info | None) -> tuple[int, Info | None, Lease | None]:
-        """Carry out one item, as if another server had sent it: nothing of it is forwarded."""
+        """Carry out one item of a batch as another server's change, which is not forwarded."""
         try:
             code = self._dispatch(item, sent).status_code
         except (KeyError, TypeError, ValueError, AttributeError):
@@ -300,7 +300,7 @@ class EurekaServer:
         return ServerResponse(200, xml_documents.written({"com.netflix.eureka.util.StatusInfo": found}), XML)
 
     def render(self, key: CacheKey) -> str:
-        """Return the text of a list; empty where there is no such application."""
+        """Return the text of a list; empty where the application or VIP address does not exist."""
         registry = self.registry
         if key.kind != "Application":
             vip = "vipAddress" if key.kind == "VIP" else "secureVipAddress"
@@ -334,13 +334,13 @@ class EurekaServer:
 
 
 def methods_of(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the methods of a resource; none where there is no resource."""
+    """Return the HTTP methods of a resource; none where the path names no resource."""
     shape = tuple("*" if place in (1, 2) else name for place, name in enumerate(path))
     return _METHODS.get(path) or _METHODS.get(shape, ())
 
 
 def _format(request: ServerRequest) -> str:
-    """Return what a list is written in: JSON for a client that names it anywhere in ``Accept``."""
+    """Return the format of a list: JSON for a client that names it anywhere in ``Accept``, else XML."""
     return "JSON" if "json" in request.header("Accept") else "XML"
 
 

@@ -1,6 +1,7 @@
-"""The page at ``/``: which servers there are, and what one of them holds.
+"""The HTML page at ``/`` of a model server: the servers of the cluster, and the instances of one of them.
 
-Programs read the pages of real servers, too. What they look for has Spring's words here, on lines of its own.
+Programs read the pages of real servers, too. The texts that they look for are Spring's here, each on a line
+of its own.
 """
 
 from __future__ import annotations

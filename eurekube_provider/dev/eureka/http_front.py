@@ -1,4 +1,4 @@
-"""HTTP in front of a model server, as Tomcat, Jersey and Spring make it in front of a real one.
+"""The HTTP server in front of a model server; it behaves as Tomcat, Jersey and Spring in front of a real one.
 
 Source: DiscoveryJerseyProvider and the annotations of the resources of Netflix/eureka; BasicErrorController
 of Spring Boot.
@@ -27,10 +27,10 @@ from eurekube_provider.runtime.http_listener import HttpListener
 HTML = "text/html;charset=UTF-8"
 
 _IDLE_SECONDS = 60.0
-"""Tomcat's: how long a connection may say nothing, between requests and within one."""
+"""Seconds that Tomcat lets a connection be silent, between requests and within one."""
 
 _MOST_HEAD_BYTES = 8192
-"""Tomcat's: how long request line and headers may be."""
+"""Bytes that Tomcat allows for request line and headers."""
 
 _BROKEN_PATH = re.compile(r"%(?![0-9a-f]{2})|%2f|%5c", re.IGNORECASE)
 _REFUSED_PATH = re.compile(r"//|;|/\.\.?(/|$)|%(00|0a|0d|25|2e|3b|7f|e2%80%a[89])", re.IGNORECASE)
@@ -44,11 +44,11 @@ _log = logging.getLogger(__name__)
 
 
 class _BadRequest(Exception):
-    """The request breaks the rules of HTTP."""
+    """A request that breaks the rules of HTTP."""
 
 
 class EurekaListener(HttpListener):
-    """Listens for one server.
+    """The HTTP listener of one model server.
 
     :ivar service_url: the URL that clients use.
     :ivar answer: answers a request to a resource that exists, or to the front page, whose path is empty;
@@ -70,7 +70,7 @@ class _EurekaHandler(BaseHTTPRequestHandler):
     wbufsize = -1  # head and body leave in one piece
 
     def __getattr__(self, name: str) -> Any:
-        """Every method goes the same way."""
+        """Return the common handler for every HTTP method."""
         if name.startswith("do_"):
             return self._handle
         raise AttributeError(name)
@@ -130,7 +130,7 @@ class _EurekaHandler(BaseHTTPRequestHandler):
             self._reply(self.server.answer(request), is_packed=path in _PACKED)
 
     def _reply(self, response: ServerResponse, *, is_packed: bool) -> None:
-        """Send the model's answer, with what the libraries around a real server add to it."""
+        """Send the model's answer, with the headers and texts that a real server's libraries add."""
         if response is UNREADABLE and self.headers["Content-Type"] != JSON:
             text = "<error><message>cannot parse request body</message></error>"
             self._send(replace(response, text=text, media_type=self.headers["Content-Type"]))
@@ -143,7 +143,7 @@ class _EurekaHandler(BaseHTTPRequestHandler):
             self._send(response)
 
     def _body(self) -> bytes:
-        """Read what the request carries, by its length or in chunks."""
+        """Read the body of a request, by its length or in chunks."""
         if "chunked" in self.headers.get("Transfer-Encoding", "").lower():
             return b"".join(iter(self._chunk, b""))
         length = self.headers.get("Content-Length", "0").strip()
@@ -152,7 +152,7 @@ class _EurekaHandler(BaseHTTPRequestHandler):
         return self._read(int(length))
 
     def _chunk(self) -> bytes:
-        """Read one chunk; empty for the last one, with the trailer after it."""
+        """Read one chunk of a body; return empty bytes for the last one, after its trailer."""
         size = re.match(rb"([0-9a-fA-F]+)\s*(;|$)", self.rfile.readline(1024))
         if size is None:
             raise _BadRequest
@@ -171,13 +171,13 @@ class _EurekaHandler(BaseHTTPRequestHandler):
         return data
 
     def handle_expect_100(self) -> bool:
-        """Have a client that waits for it send its body, at once."""
+        """Ask a client that waits for 100 Continue to send its body, at once."""
         super().handle_expect_100()
         self.wfile.flush()
         return True
 
     def _fail(self, code: int, headers: Mapping[str, str] = _NO_HEADERS) -> None:
-        """Send an error in the form of Spring, which shows none where only other forms are accepted."""
+        """Send an error in Spring's form, without a body where the client accepts only other media types."""
         words, path = HTTPStatus(code).phrase, self.path.partition("?")[0]
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         found = {"timestamp": now, "status": code, "error": words, "path": path}
@@ -207,15 +207,15 @@ class _EurekaHandler(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def version_string(self) -> str:
-        """Return who answers."""
+        """Return the server's name for the header ``Server``."""
         return "eurekube-dev"
 
     def log_message(self, *_: object) -> None:
-        """Requests are not logged."""
+        """Log no requests."""
 
 
 def _document(kind: str, data: bytes) -> Any:
-    """Read a body; a text stands for what cannot be read."""
+    """Return a body, parsed; an empty text where it cannot be read."""
     try:
         return json.loads(data) if kind == JSON else xml_documents.read_instance(data)
     except (documents.Unreadable, ValueError, RecursionError):

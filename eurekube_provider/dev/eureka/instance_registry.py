@@ -29,7 +29,9 @@ RENEWALS_A_MINUTE = 2
 
 @dataclass(slots=True, eq=False)
 class Info:
-    """An instance as a server holds it. Shared, and changed in place: a queue may hold it, too."""
+    """An instance as a server holds it. The object is shared and changed in place: a replication queue may
+    hold it, too.
+    """
 
     app: str
     id: str
@@ -50,10 +52,10 @@ class Info:
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """How long an instance lives.
+    """The lease of an instance.
 
-    :ivar updated_ms: when it was registered, or a renewal plus the duration: so that what was renewed lives
-        twice as long as it says.
+    :ivar updated_ms: the time of the registration, or that of the last renewal plus the duration: a renewed
+        instance therefore lives twice its duration.
     """
 
     holder: Info
@@ -64,23 +66,23 @@ class Lease:
     up_ms: int = 0
 
     def renew(self, now_ms: int) -> None:
-        """Renew it."""
+        """Renew the lease."""
         self.updated_ms = now_ms + self.duration_ms
 
     def is_expired(self, now_ms: int, more_ms: int = 0) -> bool:
-        """Tell whether the lease has lapsed."""
+        """Return whether the lease has ended; ``more_ms`` extends it."""
         return self.evicted_ms > 0 or now_ms > self.updated_ms + self.duration_ms + more_ms
 
 
 @dataclass(slots=True)
 class Rate:
-    """How often something happened in the last whole minute."""
+    """A count of events in the last whole minute."""
 
     last: int = 0
     current: int = 0
 
     def turn(self) -> None:
-        """A minute is over."""
+        """Begin a new minute."""
         self.last, self.current = self.current, 0
 
 
@@ -88,10 +90,9 @@ class Rate:
 class InstanceRegistry:
     """The registry of one server.
 
-    :ivar replicate: gets each change that is to be forwarded: the action, application, id, and what goes
-        with it.
-    :ivar invalidate: gets each change that lists show: application, VIP and secure VIP address.
-    :ivar expected: how many clients the server thinks send renewals.
+    :ivar replicate: gets each change to forward: the action, application, id, instance and status.
+    :ivar invalidate: gets the application, VIP and secure VIP address of each change that lists show.
+    :ivar expected: the number of clients from which the server expects renewals.
     """
 
     clock: Clock
@@ -112,7 +113,7 @@ class InstanceRegistry:
     def open(self, copied: int = 0) -> None:
         """Begin to serve.
 
-        :param copied: how many instances were copied from a neighbour. Spring takes 0 for 1.
+        :param copied: the number of instances copied from a neighbour. Spring counts 0 as 1.
         """
         self.expected = copied or 1
         self._update_threshold()
@@ -124,12 +125,12 @@ class InstanceRegistry:
         ]
 
     def close(self) -> None:
-        """The server has ended."""
+        """Stop the registry's timers."""
         for end in self._endings:
             end()
 
     def override(self, instance_id: str) -> str | None:
-        """The status that somebody set over an instance's own; to ask for it keeps it for another hour."""
+        """Return the override of an instance's status; reading it keeps it for another hour."""
         found = self.overrides.get(instance_id)
         if found is None or self.clock.now_ms - found[1] >= OVERRIDE_LIFE_MS:
             self.overrides.pop(instance_id, None)
@@ -138,23 +139,27 @@ class InstanceRegistry:
         return found[0]
 
     def set_override(self, instance_id: str, status: str) -> None:
-        """Store one."""
+        """Store the override of an instance's status."""
         self.overrides[instance_id] = (status, self.clock.now_ms)
 
     def get(self, app: str, instance_id: str) -> Info | None:
-        """One instance, as the uncached read shows it: not one that has lapsed, while evictions are on."""
+        """Return an instance as the uncached read shows it: no instance whose lease has ended, while
+        evictions are on.
+        """
         lease = self.leases.get(app, {}).get(instance_id)
         if lease is None or (self.evicts and lease.is_expired(self.clock.now_ms)):
             return None
         return lease.holder
 
     def all(self) -> Iterator[Lease]:
-        """Every lease, by application."""
+        """Yield every lease, by application."""
         for leases in self.leases.values():
             yield from leases.values()
 
     def register(self, info: Info, *, replicated: bool) -> None:
-        """Register; what is held stays where it has a newer timestamp, and gets a new lease."""
+        """Register an instance; an instance that is held with a newer timestamp stays, and gets a new
+        lease.
+        """
         now = self.clock.now_ms
         held = self.leases.setdefault(info.app, {})
         existing = held.get(info.id)
@@ -182,7 +187,7 @@ class InstanceRegistry:
             self.replicate("Register", sent.app, sent.id, sent, None)
 
     def renew(self, app: str, instance_id: str, *, replicated: bool) -> bool:
-        """Renew; False where it is not held, or its status is not known."""
+        """Renew an instance; return False where it is not held, or its status is not known."""
         lease = self.leases.get(app, {}).get(instance_id)
         if lease is None:
             return False
@@ -199,7 +204,7 @@ class InstanceRegistry:
         return True
 
     def cancel(self, app: str, instance_id: str, *, replicated: bool) -> bool:
-        """Remove; a server that does not hold the instance tells nobody."""
+        """Remove an instance; return False, and replicate nothing, where it is not held."""
         if not self._cancel(app, instance_id):
             return False
         if not replicated:
@@ -209,7 +214,7 @@ class InstanceRegistry:
     def set_status(
         self, app: str, instance_id: str, status: str, dirty_ms: int | None, *, replicated: bool
     ) -> bool:
-        """Set a status over the instance's own; nothing is stored where it has that status already."""
+        """Set an override of an instance's status; an instance that has that status already gets none."""
         lease = self.leases.get(app, {}).get(instance_id)
         if lease is None:
             return False
@@ -226,7 +231,7 @@ class InstanceRegistry:
     def clear_status(
         self, app: str, instance_id: str, status: str, dirty_ms: int | None, *, replicated: bool
     ) -> bool:
-        """Remove what was set over the instance's own status, and give it this one."""
+        """Remove the override of an instance's status, and set its own status to ``status``."""
         lease = self.leases.get(app, {}).get(instance_id)
         if lease is None:
             return False
@@ -249,13 +254,13 @@ class InstanceRegistry:
 
     @property
     def evicts(self) -> bool:
-        """Return whether leases may lapse: not in self-preservation."""
+        """True if leases may end: the server is not in self-preservation."""
         if not self.self_preservation:
             return True
         return self.threshold > 0 and self.renewals.last > self.threshold
 
     def _status(self, info: Info, existing: Lease | None, *, replicated: bool) -> str:
-        """The first rule that applies decides."""
+        """Return the status that the first matching rule gives an instance."""
         if info.status not in _SERVED:
             return info.status
         override = self.override(info.id)
@@ -266,7 +271,7 @@ class InstanceRegistry:
         return info.status
 
     def _modify(self, lease: Lease, status: str, overridden: str, dirty_ms: int | None) -> None:
-        """Another status, by an override that was set or cleared."""
+        """Change an instance's status after an override was set or cleared."""
         info = lease.holder
         info.status, info.overridden = status, overridden
         info.dirty_ms = max(info.dirty_ms, dirty_ms or 0)
@@ -296,7 +301,7 @@ class InstanceRegistry:
         self.threshold = int(self.expected * RENEWALS_A_MINUTE * RENEWAL_PERCENT)
 
     def _evict(self) -> None:
-        """Every minute: at most so many that self-preservation would not begin by it."""
+        """Evict ended leases once a minute, but only so many that self-preservation does not begin."""
         now = self.clock.now_ms
         late = (
             0

@@ -1,4 +1,5 @@
-"""How one server tells another what changed: queues of tasks, in batches, late, lost or out of order.
+"""Replication of changes from one server to another: queues of tasks, sent in batches, late, lost or out of
+order.
 
 A task replaces an older one of the same kind for the same instance; different kinds do not wait for each
 other.
@@ -25,12 +26,12 @@ OVERTAKEN_MS = 2_000
 STATUSES = ("StatusUpdate", "DeleteStatusOverride")
 
 Send = Callable[[list[Document]], ServerResponse | None]
-"""Carries a batch to the other server; None where it did not get there, or no answer came back."""
+"""A function that sends a batch to the other server; it returns None where no answer came back."""
 
 
 @dataclass(slots=True)
 class Task:
-    """One thing to tell."""
+    """One change that a server must tell another."""
 
     action: str
     app: str
@@ -42,11 +43,13 @@ class Task:
 
     @property
     def name(self) -> str:
-        """Tasks of one name replace each other."""
+        """The key of the task; a new task replaces a waiting one with the same key."""
         return f"{self.action}#{self.app}/{self.id}"
 
     def item(self) -> Document:
-        """The item of a batch: what the instance is *now*, not what it was when the task was made."""
+        """Return the item of a batch, with the instance as it is *now*, not as it was when the task was
+        made.
+        """
         item: Document = {"action": self.action, "appName": self.app, "id": self.id}
         if self.info is not None:
             item["lastDirtyTimestamp"] = self.info.dirty_ms
@@ -59,13 +62,12 @@ class Task:
 
 @dataclass(slots=True)
 class Link:
-    """The way from one server to another.
+    """The replication from one server to another.
 
-    :ivar late_ms: for how long a batch is under way.
-    :ivar is_overtaken: True if the next batch is so long under way that later ones overtake it: a server
-        sends several at once.
+    :ivar late_ms: the milliseconds until a batch arrives.
+    :ivar is_overtaken: True if later batches overtake the next one: a server sends several at once.
     :ivar is_repeated: True if the next batch with a status is carried out, but answered too late: after 200
-        ms by default the server takes it for not delivered, and sends it again.
+        ms by default the sender takes the batch for lost, and sends it again.
     """
 
     clock: Clock
@@ -90,7 +92,7 @@ class Link:
         self.clock.after(BATCHING_DELAY_MS, self.flush)
 
     def flush(self) -> None:
-        """Send what has waited long enough."""
+        """Send the tasks that have waited for the batching delay."""
         if self.closed:
             return
         now = self.clock.now_ms
@@ -101,7 +103,7 @@ class Link:
                 self.deliver(tasks)
 
     def deliver(self, tasks: list[Task]) -> None:
-        """Send these as one batch."""
+        """Send tasks as one batch."""
         items = [task.item() for task in tasks]
         late_ms, self.is_overtaken = (OVERTAKEN_MS if self.is_overtaken else self.late_ms), False
         if late_ms:
@@ -110,7 +112,7 @@ class Link:
             self._arrive(tasks, items)
 
     def _arrive(self, tasks: list[Task], items: list[Document]) -> None:
-        """The batch is there: do what the answers ask for."""
+        """Hand a batch to the other server, and act on its answers."""
         if self._is_over():
             return
         answer = self.send(items)
@@ -138,7 +140,7 @@ class Link:
         return self.closed
 
     def _again(self, tasks: list[Task]) -> None:
-        """Put undelivered items to the front, unless a newer one of that name waits."""
+        """Put undelivered tasks at the front of the queue, unless a newer task of the same name waits."""
         fresh = {
             task.name: task
             for task in tasks
@@ -148,7 +150,7 @@ class Link:
         self.flush()
 
     def _take(self, task: Task, theirs: Info) -> None:
-        """The other server holds something newer: hold it, too."""
+        """Register the newer instance that the other server holds."""
         if theirs.overridden != UNKNOWN:
             self.registry.store_override(task.app, task.id, theirs.overridden)
         self.registry.register(theirs, replicated=True)

@@ -1,9 +1,9 @@
-"""The two response caches of a Eureka server, which stand before every list.
+"""The two response caches of a Eureka server, from which every list comes.
 
-The first forgets a key after three minutes or when something changes; the second copies the first every half
-minute, forgets nothing ever, and keeps the first from forgetting what was asked for once. What changes while
-an answer is rendered is not in it, and the first cache keeps it all the same: for three minutes, or until
-something else changes.
+The first cache drops a key after three minutes or when an instance changes; the second copies the first every
+half minute, never drops a key, and so keeps the first one filled with every key that was asked for once. A
+change during the rendering of an answer is not in that answer, and the first cache keeps the answer all the
+same: for three minutes, or until the next change.
 
 Source: ResponseCacheImpl and Key of Netflix/eureka, and LocalCache of google/guava, which invalidates nothing
 that is being loaded.
@@ -20,7 +20,7 @@ READ_WRITE_LIFE_MS = 180_000
 READ_ONLY_INTERVAL_MS = 30_000
 
 RENDERING_MS = 100
-"""For how long a server renders an answer in which :meth:`Caches.render_slowly` has something change."""
+"""Milliseconds for which :meth:`Caches.render_slowly` lets an answer be rendered, while changes may come."""
 
 ALL = "ALL_APPS"
 DELTA = "ALL_APPS_DELTA"
@@ -41,7 +41,7 @@ class CacheKey(NamedTuple):
 
 
 class Caches:
-    """Both caches of one server.
+    """The two response caches of one server.
 
     :ivar read_only: the keys that the server will keep, and render again every half minute, for ever.
     """
@@ -61,12 +61,12 @@ class Caches:
             self._end = clock.every(first, READ_ONLY_INTERVAL_MS, self.copy)
 
     def close(self) -> None:
-        """The server has ended."""
+        """Stop the timer of the caches."""
         if self._end is not None:
             self._end()
 
     def get(self, key: CacheKey) -> str:
-        """The answer; empty for what is not there, which is kept as well."""
+        """Return the answer for a key; an empty answer for an unknown name is cached as well."""
         if not self._uses_read_only:
             return self._written(key)
         if key not in self.read_only:
@@ -74,7 +74,7 @@ class Caches:
         return self.read_only[key]
 
     def invalidate(self, app: str, vip: str, secure_vip: str) -> None:
-        """Something changed: forget what shows it, in the first cache."""
+        """Drop the answers from the first cache that show an application or VIP address, after a change."""
         touched = {("Application", app), ("Application", ALL), ("Application", DELTA)}
         touched |= {("VIP", vip), ("SVIP", secure_vip)}
         for key in [key for key in self._read_write if (key.kind, key.name) in touched]:
@@ -82,14 +82,16 @@ class Caches:
                 del self._read_write[key]
 
     def render_slowly(self) -> None:
-        """Copy the first cache at this moment, and go on rendering what it lacks while something changes."""
+        """Copy the first cache to the second now; answers that must be rendered miss changes during the
+        rendering.
+        """
         for key in self.read_only:
             if self._lives(key) is None:
                 self._rendered_until[key] = self._clock.now_ms + RENDERING_MS
         self.copy()
 
     def forget(self, key: CacheKey) -> None:
-        """Have the first cache render this again."""
+        """Drop a key from the first cache, so that its answer is rendered again."""
         self._read_write.pop(key, None)
 
     def _written(self, key: CacheKey) -> str:
@@ -100,11 +102,11 @@ class Caches:
         return found
 
     def _lives(self, key: CacheKey) -> str | None:
-        """Return the content of the first cache."""
+        """Return the first cache's answer for a key; None where it has expired."""
         at_ms, found = self._read_write.get(key, (0, None))
         return found if self._clock.now_ms - at_ms < READ_WRITE_LIFE_MS else None
 
     def copy(self) -> None:
-        """Bring the second cache up to date with the first."""
+        """Copy the first cache to the second."""
         for key in list(self.read_only):
             self.read_only[key] = self._written(key)

@@ -1,7 +1,7 @@
 """A cluster of Eureka servers for development and tests: the model on real time, behind HTTP.
 
-One lock guards the model. A thread runs what becomes due: leases, evictions, caches and replication. The
-servers tell each other in memory, as the model does; everything else comes by HTTP.
+One lock guards the model. A thread runs the timers: leases, evictions, caches and replication. The servers
+replicate in memory, as in the model; all other requests come by HTTP.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class EurekaServers:
     :param count: how many servers, at least one.
     :param host: the address to listen on.
     :param ports: a port for each server; free ones by default.
-    :param quick: lists as fresh as reads, evictions each second, and no self-preservation. By default the
+    :param quick: lists that are never stale, evictions each second, and no self-preservation. By default the
         servers have Eureka's own settings: lists up to half a minute old, evictions once a minute,
         self-preservation.
     :ivar urls: the service URLs, such as ``http://127.0.0.1:8761/eureka``.
@@ -71,14 +71,14 @@ class EurekaServers:
         )
 
     def start(self) -> None:
-        """Begin to answer, and to let time pass."""
+        """Begin to answer requests and to run timers."""
         self._timer.start()
         for listener in self._listeners:
             listener.answer = partial(self._answer, listener.service_url)
             listener.start()
 
     def stop(self) -> None:
-        """Answer no more, end all connections and free the ports."""
+        """Stop answering, end all connections and free the ports."""
         for listener in self._listeners:
             listener.stop()
         with self.lock:
@@ -88,7 +88,9 @@ class EurekaServers:
             self._timer.join()
 
     def advance(self, seconds: float) -> None:
-        """Move the servers' clock ahead by so many seconds, and run in its order what becomes due."""
+        """Move the servers' clock ahead by ``seconds``, and run the timers that become due, in their
+        order.
+        """
         with self.lock:
             self._ahead_ms += int(seconds * 1000)
             self._catch_up()

@@ -1,6 +1,6 @@
-"""Virtual time: it passes only when somebody says so, and what is due runs in its order.
+"""Virtual time, which passes only on request and runs due actions in their order.
 
-A clock can be pickled, with all that is due, where that is methods of things that can.
+A clock can be pickled with its timers, where the actions are methods of objects that can be pickled.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 EPOCH_MS = 1_800_000_000_000
-"""When the model's time begins, in milliseconds of Unix time."""
+"""The start of the model's time, in milliseconds of Unix time."""
 
 
 @dataclass(slots=True, eq=False)
 class Timer:
-    """Something that is due."""
+    """An action that runs at a certain time."""
 
     action: Callable[[], None]
     cancelled: bool = False
 
     def cancel(self) -> None:
-        """Have the action never run."""
+        """Prevent the action from running."""
         self.cancelled = True
 
 
 @dataclass(slots=True, eq=False)
 class _Recurring:
-    """Something that is due again and again."""
+    """An action that runs at regular intervals."""
 
     clock: Clock
     interval_ms: int
@@ -44,7 +44,7 @@ class _Recurring:
 
 
 class Clock:
-    """The time of everything in one model."""
+    """The time of all servers in one model."""
 
     def __init__(self, now_ms: int = EPOCH_MS) -> None:
         self.now_ms = now_ms
@@ -52,35 +52,37 @@ class Clock:
         self._count = 0
 
     def at(self, at_ms: int, action: Callable[[], None]) -> Timer:
-        """Run ``action`` at this moment; what is due at the same moment runs in the order of these calls."""
+        """Run ``action`` at this moment; actions of the same moment run in the order of these calls."""
         timer = Timer(action)
         self._count += 1
         heapq.heappush(self._timers, (at_ms, self._count, timer))
         return timer
 
     def after(self, delay_ms: int, action: Callable[[], None]) -> Timer:
-        """Run ``action`` so many milliseconds from now."""
+        """Run ``action`` after ``delay_ms`` milliseconds."""
         return self.at(self.now_ms + delay_ms, action)
 
     def every(self, first_ms: int, interval_ms: int, action: Callable[[], None]) -> Callable[[], None]:
-        """Run ``action`` at ``first_ms`` and then again and again; returns what ends it."""
+        """Run ``action`` at ``first_ms`` and then at each interval; return a function that ends this."""
         recurring = _Recurring(self, interval_ms, action)
         recurring.timer = self.at(first_ms, recurring.run)
         return recurring.end
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the next action is due, or was to be that is cancelled; None where there is none."""
+        """Return the time of the next action, even a cancelled one; None where there is none."""
         return self._timers[0][0] if self._timers else None
 
     def advance(self, milliseconds: int) -> None:
-        """Let time pass, and run what becomes due."""
+        """Let time pass, and run the actions that become due."""
         until = self.now_ms + milliseconds
         while self.run_next(until):
             pass
 
     def run_next(self, until_ms: int) -> bool:
-        """Let time pass to the next thing that is due, and run it; False where nothing is before then."""
+        """Let time pass to the next due action, and run it; return False where none is due by
+        ``until_ms``.
+        """
         while self._timers and self._timers[0][0] <= until_ms:
             at_ms, _, timer = heapq.heappop(self._timers)
             if not timer.cancelled:

@@ -27,7 +27,7 @@ _ESCAPED_NAME = re.compile(r"__|_-|_\.([0-9a-f]{4})")
 def written(document: Document, *, is_pretty: bool = True) -> str:
     """Return the XML of a document of JSON with one name at its root.
 
-    :param is_pretty: with an element a line; the compact form has none.
+    :param is_pretty: True for one element a line; False for the compact form without line breaks.
     """
     ((name, value),) = document.items()
     return ("\n" if is_pretty else "").join(_lines(name, value, "  " if is_pretty else ""))
@@ -61,7 +61,7 @@ def _lines(name: str, value: Any, indent: str) -> Iterator[str]:
 
 
 def read_instance(text: bytes) -> Document:
-    """Read an instance; return it as JSON has it.
+    """Read the XML of an instance; return the instance in its JSON form.
 
     :raises Unreadable: the text is no instance.
     """
@@ -117,7 +117,7 @@ def _escaped(value: Any) -> str:
 
 
 def _encoded(name: str) -> str:
-    """Return a key of metadata as the name of an element."""
+    """Return a key of metadata, encoded as an XML element's name."""
     return _NO_NAME.sub(lambda found: {"_": "__", "$": "_-"}.get(found[0], f"_.{ord(found[0]):04x}"), name)
 
 

@@ -1,4 +1,4 @@
-"""Custom objects by their CRD's structural schema: pruned, filled with defaults, and checked.
+"""Pruning, defaults and checks of custom objects by their CRD's structural schema.
 
 ``x-kubernetes-validations`` (CEL), ``allOf``, ``anyOf``, ``oneOf`` and ``not`` are not evaluated, so that a
 real API server refuses more.

@@ -1,4 +1,4 @@
-"""The API in memory behind HTTP on the loopback, which a kubeconfig names."""
+"""The HTTP server, on the loopback interface, of the Kubernetes API in memory."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from eurekube_provider.runtime.http_listener import HttpListener
 
 
 class KubernetesApi(HttpListener):
-    """A Kubernetes API for as long as the block runs: ``with KubernetesApi() as api:``.
+    """A Kubernetes API that runs within a context: ``with KubernetesApi() as api:``.
 
-    :param port: 0 for one that is free.
+    :param port: the TCP port; 0 for a free one.
     :ivar objects: the API without its transport.
     :raises ConfigurationError: the port is taken.
     """
@@ -33,14 +33,14 @@ class KubernetesApi(HttpListener):
         self.objects = ObjectApi(self._store)
 
     def stop(self) -> None:
-        """End every watch, answer no more and free the port."""
+        """End every watch, stop answering and free the port."""
         self._store.close()
         for thread in [*self.watching]:
             thread.join(5.0)  # after its last chunk
         super().stop()
 
     def write_kubeconfig(self, path: Path) -> Path:
-        """Write the kubeconfig of somebody who may do everything, readable by nobody else."""
+        """Write a kubeconfig with all rights, as a file that only its owner can read."""
         name = "eurekube-dev"
         cluster, user = {"server": self.url}, {"token": next(iter(self.objects.tokens))}
         parts = {"clusters": {"cluster": cluster}, "users": {"user": user}}
@@ -105,4 +105,4 @@ class _ApiHandler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def log_message(self, *_: object) -> None:
-        """Requests are not logged."""
+        """Log no requests."""

@@ -1,4 +1,4 @@
-"""Requests on objects, as the Kubernetes API answers them: read, written, applied, deleted and watched."""
+"""Requests for objects, answered as the Kubernetes API does: read, write, apply, delete and watch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OF_SERVER = frozenset(
     f"name namespace uid creationTimestamp generation resourceVersion managedFields {_TERMINATING}"
     " deletionGracePeriodSeconds".split()
 )
-"""Metadata that no writer changes."""
+"""Metadata fields that only the API server sets."""
 
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 _PATH = re.compile(
@@ -37,7 +37,7 @@ _PATH = re.compile(
 
 
 class ApiRequest(NamedTuple):
-    """One request, without its transport."""
+    """One request to the API, without its transport."""
 
     method: str
     path: str
@@ -47,7 +47,7 @@ class ApiRequest(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """The target of a path: the objects of a kind, or one of them."""
+    """The kind, namespace, name and subresource that a request's path names."""
 
     kind: ServedKind
     namespace: str
@@ -56,9 +56,9 @@ class _Target(NamedTuple):
 
 
 class ObjectApi:
-    """All kinds of a store, and what may be asked of them. Anyone who has a token may do everything.
+    """The Kubernetes API for all kinds of a store. Any token gives all rights.
 
-    :ivar tokens: those that were issued.
+    :ivar tokens: the tokens that were issued.
     """
 
     def __init__(self, store: ObjectStore) -> None:
@@ -71,9 +71,9 @@ class ObjectApi:
             self.answer(ApiRequest("POST", "/api/v1/namespaces", {}, {"metadata": {"name": name}}))
 
     def answer(self, request: ApiRequest) -> tuple[int, Object]:
-        """Answer one request, but a watch, with the HTTP status and the object.
+        """Answer one request, except a watch, with the HTTP status and the object.
 
-        :raises ApiRefusal: the answer is no success.
+        :raises ApiRefusal: the request is refused.
         """
         with self._store.changed:
             if request.path.endswith("/selfsubjectaccessreviews"):
@@ -144,9 +144,9 @@ class ObjectApi:
         return self._save(target, None, request)
 
     def _save(self, target: _Target, held: Object | None, request: ApiRequest) -> Object:
-        """Complete and check what is sent, and store it unless all is as it was.
+        """Complete and check a written object, and store it if it has changed.
 
-        :param held: the object as it is; None for a new one.
+        :param held: the stored object; None for a new one.
         """
         storage, live = target.kind.storage, held or self._begun(target)
         body = merged(live, request.body) if request.content_type == _MERGE else request.body
@@ -171,9 +171,9 @@ class ObjectApi:
         return stored
 
     def _begun(self, target: _Target) -> Object:
-        """Return what the API server itself gives to a new object.
+        """Return a new object with the metadata that the API server sets.
 
-        :raises ApiRefusal: there can be none in that namespace, or of that name.
+        :raises ApiRefusal: the namespace cannot have new objects, or the name is invalid.
         """
         home = self._store.get(_NAMESPACES, ("", target.namespace))
         if target.namespace and home is None:
@@ -187,7 +187,7 @@ class ObjectApi:
         return {"metadata": metadata | ({"generation": 0} if "generation" in target.kind.features else {})}
 
     def _serve(self, definition: str, kinds: Iterable[ServedKind]) -> None:
-        """Serve these kinds of a CustomResourceDefinition from now on."""
+        """Serve the kinds of a CustomResourceDefinition from now on, in place of its earlier ones."""
         others = {key: one for key, one in self._kinds.items() if one.storage != definition}
         self._kinds = others | {(one.api_version, one.plural): one for one in kinds}
 
@@ -197,7 +197,9 @@ class ObjectApi:
         return left or {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
     def _end(self, storage: str, item: Object) -> Object | None:
-        """Delete an object and what it holds; returns it where finalizers keep it, None where it is gone."""
+        """Delete an object and the contents of a namespace; return it where finalizers keep it, None once
+        it is gone.
+        """
         metadata, (namespace, name) = item["metadata"], key_of(item)
         holds = self._store.of("", name) if storage == _NAMESPACES else []
         if _TERMINATING not in metadata and (metadata.get("finalizers") or holds):
@@ -247,7 +249,7 @@ def _completed(target: _Target, live: Object, body: Object) -> Object:
 
 
 def _refuse_changed(target: _Target, held: Object, wanted: Mapping[str, Any]) -> None:
-    """Refuse what is meant for another object of that name, or for an earlier version of it."""
+    """Refuse a write with another UID or an earlier resourceVersion than the stored object's."""
     for key in ("uid", "resourceVersion"):
         if wanted.get(key) not in (None, "", held["metadata"][key]):
             why = f"the object has been modified: its {key} is {held['metadata'][key]}"

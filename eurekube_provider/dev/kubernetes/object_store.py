@@ -1,4 +1,4 @@
-"""Objects by kind, the versions of their changes, and the lists and watches that are made of them."""
+"""The store of the API in memory: objects by kind, versions of changes, lists and watches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ObjectKey = tuple[str, str]
 Selects = Callable[[Object], bool]
 
 KEPT_CHANGES = 10_000
-"""A watch from a version before these is refused with 410."""
+"""The number of changes that are kept; a watch from an older version is refused with 410."""
 
 BOOKMARK_SECONDS = 60.0
 
@@ -22,7 +22,7 @@ _SELECTOR = re.compile(r"([-\w./]+(==?[-.\w]*)?(,|$))*")
 
 
 class ApiRefusal(Exception):
-    """A request that is refused, with its HTTP status and a reason such as ``Conflict``.
+    """A refusal of a request, with its HTTP status and a reason such as ``Conflict``.
 
     :ivar status: the answer, as Kubernetes' ``Status``.
     """
@@ -34,7 +34,9 @@ class ApiRefusal(Exception):
 
 
 class ObjectStore:
-    """Objects, and the version of all. Hold :attr:`changed` to read and then write."""
+    """Objects by kind, with one version for all changes. Hold the lock :attr:`changed` to read and then
+    write.
+    """
 
     def __init__(self) -> None:
         self.changed = threading.Condition(threading.RLock())
@@ -51,17 +53,19 @@ class ObjectStore:
             self.changed.notify_all()
 
     def get(self, storage: str, key: ObjectKey) -> Object | None:
-        """Return an object, None where there is none."""
+        """Return an object; None where it does not exist."""
         return self._objects.get(storage, {}).get(key)
 
     def of(self, storage: str, namespace: str = "") -> list[tuple[str, Object]]:
-        """Return the objects of a kind, or of all (empty), or those in a namespace, each with its storage."""
+        """Return the objects of a kind, or of all (empty), or those in a namespace, each with its kind's
+        key.
+        """
         places = [storage] if storage else sorted(self._objects)
         found = ((place, key) for place in places for key in sorted(self._objects.get(place, {})))
         return [(place, self._objects[place][key]) for place, key in found if namespace in ("", key[0])]
 
     def put(self, storage: str, item: Object) -> Object:
-        """Store an object; returns it with its new version."""
+        """Store an object; return it with its new version."""
         before, stored = self.get(storage, key_of(item)), _at_version(item, self.version + 1)
         self._objects.setdefault(storage, {})[key_of(item)] = stored
         self._record(storage, before, stored)
@@ -81,7 +85,7 @@ class ObjectStore:
     ) -> Iterator[tuple[str, Object]]:
         """Yield types and objects of the changes of a kind until the time is over or the store is closed.
 
-        :param since: the version from which on; 0 for all objects first.
+        :param since: the version after which changes are sent; 0 to send all objects first.
         :raises ApiRefusal: 410, the version is too old.
         """
         end, reported_at = time.monotonic() + seconds, time.monotonic()
@@ -112,10 +116,11 @@ class ObjectStore:
 
 
 def selecting(namespace: str, query: Mapping[str, str]) -> Selects:
-    """Return what tells whether an object is asked for, by its namespace, labels and name.
+    """Return the function that tells whether a query selects an object, by its namespace, labels and name.
 
     :param namespace: empty for all.
-    :raises ApiRefusal: 400, a selector is not supported: labels by other than a value, fields but the name.
+    :raises ApiRefusal: 400, a selector is not supported, such as one of labels other than by value, or of
+        fields other than the name.
     """
     labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
     name = fields.removeprefix("metadata.name=")

@@ -1,8 +1,8 @@
 """Merge patches, and server-side apply as with ``force=true``.
 
 A manager applies a configuration and manages its fields, which are paths of keys. A field that the manager
-applied before, and nobody applies now, goes. Lists are values. Fields that other writes change have no
-manager.
+applied before, and no manager applies now, is removed. A list is one value. A field that another kind of
+write changes has no manager.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 FieldPath = tuple[str, ...]
 ManagedFields = Mapping[str, frozenset[FieldPath]]
-"""The fields of an object by who applied them."""
+"""The fields of an object that each manager applied, by manager."""
 
 
 def merged(live: Any, patch: Any) -> Any:
-    """Return ``live`` with a patch in which null removes (RFC 7396)."""
+    """Return ``live`` with a merge patch applied, in which null removes a field (RFC 7396)."""
     if not isinstance(patch, dict):
         return patch
     result = dict(live) if isinstance(live, dict) else {}
@@ -29,7 +29,7 @@ def merged(live: Any, patch: Any) -> Any:
 
 
 def applied(live: Any, configuration: Any, manager: str, managed: ManagedFields) -> tuple[Any, ManagedFields]:
-    """Return an object with a configuration applied, and who manages its fields then."""
+    """Return an object with a configuration applied, and the fields that each manager then has."""
     before, wanted = dict(_fields(live)), dict(_fields(configuration))
     taken = {field for field in wanted if field not in before or before[field] != wanted[field]}
     others = {other: fields - taken for other, fields in managed.items() if other != manager}

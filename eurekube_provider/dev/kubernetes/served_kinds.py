@@ -1,4 +1,6 @@
-"""The kinds of objects that the API in memory serves: built in, or brought by a CustomResourceDefinition."""
+"""The kinds of objects that the API in memory serves: built-in kinds, and those of
+CustomResourceDefinitions.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,9 @@ apiextensions.k8s.io/v1 CustomResourceDefinition customresourcedefinitions clust
 class ServedKind:
     """One kind in one version.
 
-    :ivar features: ``cluster`` where it has no namespaces, ``status`` where a subresource alone writes that,
-        ``generation`` where changes of anything else are counted, ``token`` where tokens are issued.
-    :ivar schema: the OpenAPI schema of a custom kind; None for one that is built in, which is not checked.
+    :ivar features: ``cluster`` for a kind without namespaces, ``status`` where only the subresource writes
+        the status, ``generation`` where other changes are counted, ``token`` where tokens are issued.
+    :ivar schema: the OpenAPI schema of a custom kind; None for a built-in one, whose objects are not checked.
     """
 
     api_version: str
@@ -50,20 +52,20 @@ class ServedKind:
 
     @property
     def storage(self) -> str:
-        """Return where its objects are kept, whatever their version; messages name the kind so, too."""
+        """The key under which objects of all versions are kept, and by which messages name the kind."""
         group, _, _ = self.api_version.rpartition("/")
         return f"{self.plural}.{group}" if group else self.plural
 
 
 def built_in_kinds() -> Iterator[ServedKind]:
-    """Yield the kinds that are there from the beginning."""
+    """Yield the built-in kinds."""
     for line in _BUILT_IN.strip().splitlines():
         api_version, kind, plural, *features = line.split()
         yield ServedKind(api_version, kind, plural, frozenset(features))
 
 
 def custom_kinds(crd: Object) -> Iterator[ServedKind]:
-    """Yield the kinds that a CustomResourceDefinition brings: one for each version that it serves."""
+    """Yield the kinds of a CustomResourceDefinition: one for each version that it serves."""
     spec, names = crd["spec"], crd["spec"]["names"]
     for version in spec["versions"]:
         if version["served"]:
@@ -73,7 +75,7 @@ def custom_kinds(crd: Object) -> Iterator[ServedKind]:
 
 
 def filled_in(item: Object) -> Object:
-    """Return an object with the status that it begins with, where the API server itself writes it."""
+    """Return an object with its initial status, where the API server itself sets one."""
     first: Object = {"Namespace": {"phase": "Active"}, "Pod": {"phase": "Pending"}}
     first["CustomResourceDefinition"] = {"conditions": [{"type": "Established", "status": "True"}]}
     return {**item, "status": item.get("status") or first[item["kind"]]} if item["kind"] in first else item

@@ -1,1 +1,1 @@
-"""One Eureka server over HTTP: its resources as JSON, its lists and their deltas, its batches, its errors."""
+"""The protocol of one Eureka server over HTTP: resources as JSON, lists and deltas, batches, errors."""

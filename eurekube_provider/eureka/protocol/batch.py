@@ -1,7 +1,7 @@
 """Eureka's peer batches: many heartbeats, registrations or removals in one request.
 
-They are what servers send each other, a hundred times cheaper than single requests. What a batch does is
-not forwarded to other servers, and a register item answers 200 even when the server dropped it.
+Servers send them to each other; they are a hundred times cheaper than single requests. A server does not
+forward the items of a batch to other servers, and answers 200 for a register item even when it dropped it.
 
 Source: PeerReplicationResource and ReplicationInstance of Netflix/eureka.
 """
@@ -19,18 +19,20 @@ from eurekube_provider.eureka.protocol.codec import encode, instance_from_json, 
 T = TypeVar("T")
 
 MOST_ITEMS = 250
-"""How many items one batch has: as many as servers send each other at once."""
+"""The most items in one batch: as many as servers send each other at once."""
 
 OLDEST_TIMESTAMP_MS = 1
-"""A heartbeat as old as this makes a server answer with what it holds (409): a read of many at once."""
+"""A timestamp for heartbeats to which a server answers with the instance that it holds (409): many reads
+in one batch.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ItemResponse:
-    """The answer for one item.
+    """A server's answer for one item of a batch.
 
     :param status_code: 200; 404 where the server does not hold the instance; 409 where it holds a newer one.
-    :param instance: the newer one.
+    :param instance: the newer instance, for 409.
     """
 
     status_code: int
@@ -38,7 +40,10 @@ class ItemResponse:
 
 
 def heartbeat(instance: Instance, timestamp_ms: int | None = None) -> bytes:
-    """The item that renews ``instance``; ``timestamp_ms`` is that of its contents as we know them."""
+    """Return the item that renews ``instance``.
+
+    :param timestamp_ms: the timestamp of the contents to claim; None for the instance's own.
+    """
     stamp = instance.last_dirty_timestamp_ms if timestamp_ms is None else timestamp_ms
     # Written by hand, since a cold start and each round of renewals need one of each instance.
     return (
@@ -48,7 +53,7 @@ def heartbeat(instance: Instance, timestamp_ms: int | None = None) -> bytes:
 
 
 def register(instance: Instance) -> bytes:
-    """The item that makes a server hold ``instance`` as it is here, its overridden status included."""
+    """Return the item that makes a server hold ``instance`` as given, its overridden status included."""
     stamp = instance.last_dirty_timestamp_ms
     return (
         f'{{"action":"Register","appName":{quoted(instance.application)},"id":{quoted(instance.instance_id)},'
@@ -58,23 +63,23 @@ def register(instance: Instance) -> bytes:
 
 
 def cancel(instance: Instance) -> bytes:
-    """The item that removes ``instance``."""
+    """Return the item that removes ``instance``."""
     item = {"action": "Cancel", "appName": instance.application, "id": instance.instance_id}
     return encode(item).encode()
 
 
 def body(items: Iterable[bytes]) -> bytes:
-    """The request's body."""
+    """Return the request body of a batch with these items."""
     return b'{"replicationList":[' + b",".join(items) + b"]}"
 
 
 def answers(document: Mapping[str, Any]) -> list[ItemResponse]:
-    """Read a response: an answer for each item, in their order."""
+    """Parse the response to a batch: an answer for each item, in their order."""
     return [_item_response(entry) for entry in document["responseList"]]
 
 
 def chunks(things: Iterable[T], size: int = MOST_ITEMS) -> Iterator[Sequence[T]]:
-    """Split into as many as a batch may hold."""
+    """Split items into sequences of at most ``size``, by default as many as a batch may hold."""
     remaining = iter(things)
     while chunk := list(islice(remaining, size)):
         yield chunk

@@ -1,9 +1,9 @@
-"""JSON of Eureka to the model and back.
+"""The conversion of Eureka's JSON to the model and back.
 
-Reads what real servers send (a single object where a list is meant, ``@class`` in empty metadata, both
-spellings of the overridden status, enabled flags as strings) and writes what they accept. Whatever stands in
-the place of an instance is read as one: what cannot be read of it, or be asked for, is said in its
-:attr:`~eurekube_provider.core.model.Instance.unreadable`, and costs no other instance anything.
+Reads what real servers send (a single object in place of a list, ``@class`` in empty metadata, both spellings
+of the overridden status, enabled flags as strings) and writes what they accept. Any entry in place of an
+instance is read as one: parts that cannot be read, or names that no request can contain, are reported in its
+:attr:`~eurekube_provider.core.model.Instance.unreadable`, and do not affect other instances.
 
 Source: EurekaJacksonCodec and InstanceInfo of Netflix/eureka.
 """
@@ -37,7 +37,7 @@ Json = Mapping[str, Any]
 
 encode = json.JSONEncoder(separators=(",", ":")).encode
 quoted = json.encoder.encode_basestring_ascii
-"""A string as :data:`encode` writes it."""
+"""A function that writes a string as JSON, as :data:`encode` does."""
 
 _application_problem = lru_cache(maxsize=MOST_SHARED)(path_problem)
 _OWN_DATA_CENTER = DataCenter()
@@ -47,11 +47,11 @@ _DEFAULT_LEASE = EurekaLease()
 def instance_to_text(
     instance: Instance, *, overridden: Status = Status.UNKNOWN, unknown_fields: Json = EMPTY
 ) -> str:
-    """Return the text of an ``InstanceInfo``, as a request to register and an item of a batch have it.
+    """Return the JSON text of an ``InstanceInfo``, for a request to register or an item of a batch.
 
-    :param overridden: anything but UNKNOWN creates an override.
-    :param unknown_fields: fields that we do not know, handed back as they came. In a batch one in the wrong
-        place makes the server refuse all of it.
+    :param overridden: any status but UNKNOWN creates an override.
+    :param unknown_fields: fields that Eurekube does not know, returned as they were read. In a batch, one
+        such field in the wrong place makes the server refuse the whole batch.
     """
     # Written by hand, since a cold start needs one of each instance and would wait for an encoder.
     unknown = f"{encode(dict(unknown_fields))[1:-1]}," if unknown_fields else ""
@@ -73,13 +73,13 @@ def instance_to_text(
 
 
 def instance_to_json(instance: Instance) -> dict[str, Any]:
-    """Return the object that a request to register has under the root ``instance``."""
+    """Return the object under the root ``instance`` of a request to register."""
     document: dict[str, Any] = json.loads(instance_to_text(instance, unknown_fields=instance.unknown_fields))
     return document
 
 
 def _optional(instance: Instance) -> dict[str, str]:
-    """The fields that are left out where they are empty."""
+    """Return the fields that are left out where they are empty."""
     stamp = instance.last_dirty_timestamp_ms
     return {
         "homePageUrl": instance.home_page_url,
@@ -91,10 +91,11 @@ def _optional(instance: Instance) -> dict[str, str]:
 
 
 def instance_from_json(document: Json, application: str = "") -> Instance:
-    """Read one ``InstanceInfo``. What cannot be read of it has its default, and is reported in
+    """Read one ``InstanceInfo``. A part that cannot be read gets its default, and is reported in
     ``unreadable``.
 
-    :param application: of the list in which it stands, for one that names none.
+    :param application: the application of the list that contains the instance, for an instance that names
+        none.
     """
     host_name = str(document.get("hostName") or document.get("ipAddr") or "")
     name = interned(str(document.get("app") or application).upper())
@@ -142,9 +143,10 @@ def instance_from_json(document: Json, application: str = "") -> Instance:
 
 
 def instance_id_of(document: Json) -> str:
-    """Return the id by which a server holds an ``InstanceInfo``; empty where nothing could be one.
+    """Return the id by which a server holds an ``InstanceInfo``; empty where no field can be the id.
 
-    Without an ``instanceId`` that is the Amazon data centre's, else the host name: InstanceInfo.getId.
+    Without an ``instanceId``, the id is that of the Amazon data centre, else the host name:
+    InstanceInfo.getId.
     """
     given = document.get("instanceId")
     if given:
@@ -164,13 +166,14 @@ def _is_amazon(center: Json) -> bool:
 
 
 def is_unchanged(instance: Instance, document: Json) -> bool:
-    """Return whether an ``InstanceInfo`` is what the same server reported it before, for less than to read
-    it again.
+    """Return whether an ``InstanceInfo`` equals the instance that the same server reported before, without
+    reading it fully.
 
-    A server stamps each change with its clock; several of one millisecond are distinguished by what mostly
-    changes. A status it may also set without a stamp, when a renewal finds that another one was enforced.
+    A server stamps each change with its clock; several changes within one millisecond are told apart by the
+    fields that mostly change. A server may set a status without a stamp, when a renewal finds another
+    enforced status.
 
-    :param document: of the same application and id.
+    :param document: an ``InstanceInfo`` of the same application and id.
     """
     updated = document.get("lastUpdatedTimestamp")
     return (
@@ -188,10 +191,10 @@ def is_unchanged(instance: Instance, document: Json) -> bool:
 def instances_from_text(text: bytes | str) -> list[Instance]:
     """Read the text of a list, see :func:`instances_from_json`.
 
-    Each instance is made as soon as its own text is read, so that the JSON of a whole registry, which takes
-    several times its memory, never stands there at once.
+    Each instance is made as soon as its own text is read: the JSON of a whole registry, which takes several
+    times the memory of the instances, is never in memory at once.
 
-    :raises ValueError: it is not JSON.
+    :raises ValueError: the text is not JSON.
     """
 
     def made(document: dict[str, Any]) -> Any:
@@ -206,7 +209,9 @@ def instances_from_text(text: bytes | str) -> list[Instance]:
 
 
 def instances_from_json(document: Json) -> list[Instance]:
-    """Read ``/apps``, ``/apps/{APP}`` or ``/vips/{VIP}``: an instance for whatever stands in place of one."""
+    """Read ``/apps``, ``/apps/{APP}`` or ``/vips/{VIP}``; any entry in place of an instance becomes an
+    instance.
+    """
     instances: list[Instance] = []
     applications = document.get("applications") or {}
     for application in listed(applications.get("application") or document.get("application")):
@@ -217,7 +222,9 @@ def instances_from_json(document: Json) -> list[Instance]:
 
 
 def _listed_instance(entry: Any, application: str, number: int) -> Instance:
-    """Read an entry of a list; one without an id gets one by its place, so that each is one of its own."""
+    """Read an entry of a list; an entry without an id gets one from its position, so that every entry has
+    its own.
+    """
     if isinstance(entry, dict) and instance_id_of(entry):
         return instance_from_json(entry, application)
     problem = "it has no id" if isinstance(entry, dict) else "it is no instance"
@@ -230,7 +237,7 @@ def _unknown(document: Json) -> Json:
 
 
 def listed(value: Any) -> Iterator[Any]:
-    """One object or a list of them, as some writers send the one for the other."""
+    """Yield the items of a list, or a single item that a writer sent in place of a list."""
     if isinstance(value, list):
         yield from value
     elif value not in (None, ""):
@@ -275,7 +282,11 @@ def _data_center_from_json(value: Any) -> DataCenter:
 
 
 def lease_end(value: Any) -> int | None:
-    """A server says the time of the last renewal plus the lease's duration. Source: Lease.renew."""
+    """Return the time, in ms, at which an instance's lease ends: a server's ``lastRenewalTimestamp`` is that
+    end.
+
+    A server reports the time of the last renewal plus the lease's duration. Source: Lease.renew.
+    """
     return _milliseconds(value.get("lastRenewalTimestamp"), []) or None if isinstance(value, dict) else None
 
 
@@ -289,7 +300,9 @@ def _lease_from_json(value: Any, odd: list[str]) -> EurekaLease:
 
 
 def _strings(value: Any) -> Mapping[str, str]:
-    """Metadata: an empty map comes as ``{"@class": "java.util.Collections$EmptyMap"}``."""
+    """Return metadata as strings; servers send an empty map as ``{"@class":
+    "java.util.Collections$EmptyMap"}``.
+    """
     if not isinstance(value, dict):
         return EMPTY
     return _shared_strings(
@@ -299,7 +312,9 @@ def _strings(value: Any) -> Mapping[str, str]:
 
 @lru_cache(maxsize=MOST_SHARED)
 def _shared_strings(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
-    """The pods of a Service have equal metadata: one map for all of them takes a tenth of the memory."""
+    """Return one map for all equal metadata: the pods of a Service have the same, and sharing takes a
+    tenth of the memory.
+    """
     return MappingProxyType({interned(key): interned(item) for key, item in items}) if items else EMPTY
 
 

@@ -1,10 +1,10 @@
 """Recent changes of a registry, as a server reports them, and their application to a list.
 
-A server keeps each change for three minutes and tells of it with the instance as it is by now: a delta
-repeats itself, and to apply it twice is to apply it once. With it comes how many instances there are of each
-status. A list and a delta that was made later are together the list of the later moment, unless a change
-between the two is forgotten already. The counts show most of such gaps, but not that of one which came and
-one which went: who applies deltas reads the list itself from time to time.
+A server keeps each change for three minutes and reports it with the present instance: a delta repeats earlier
+changes, and applying one twice is the same as once. It also contains the number of instances of each status.
+A list and a later delta together make the list of the later moment, unless the server has already forgotten a
+change in between. The numbers reveal most of such gaps, but not one in which as many instances came as left:
+users of deltas must read the list itself from time to time.
 
 Source: AbstractInstanceRegistry.getApplicationDeltas and DiscoveryClient.updateDelta of Netflix/eureka.
 """
@@ -33,12 +33,12 @@ NOTHING_HELD: Mapping[Key, Instance] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """One answer of ``/apps/delta``: what changed at a server within the last minutes.
+    """One answer of ``/apps/delta``: the changes at a server within the last minutes.
 
     :param version: counts the deltas that a server has made since it was started.
     :param counts: how many instances the server held of each status, e.g. ``DOWN_1_UP_7_``.
-    :param changes: the instance under each changed key; None where there is none any more.
-    :param lapsed: those of the latter that nobody deregistered: they were not renewed at this server.
+    :param changes: the instance under each changed key; None for one that is no longer registered.
+    :param lapsed: keys of instances that nobody deregistered: the server evicted them for lack of renewals.
     """
 
     version: int
@@ -48,7 +48,7 @@ class Delta:
 
     @property
     def gone(self) -> list[Key]:
-        """Return the instances that left."""
+        """The keys of the instances that left."""
         return [key for key, instance in self.changes.items() if instance is None]
 
 
@@ -56,8 +56,8 @@ class Delta:
 class DeltaItem:
     """A delta's entry on one instance.
 
-    :ivar stands: True if it is registered.
-    :ivar has_lapsed: True if it is not, and nobody deregistered it.
+    :ivar stands: True if the instance is registered.
+    :ivar has_lapsed: True if the instance is gone, and nobody deregistered it.
     """
 
     key: Key
@@ -67,9 +67,9 @@ class DeltaItem:
 
 
 def applied(held: Mapping[Key, Instance], delta: Delta) -> dict[Key, Instance] | None:
-    """Return a list with the changes of a later delta; None where the counts contradict it.
+    """Return a list with the changes of a later delta; None where the delta's counts contradict the result.
 
-    What is as it was stays the same object.
+    Unchanged instances stay the same objects.
     """
     result = dict(held)
     for key, instance in delta.changes.items():
@@ -81,7 +81,7 @@ def applied(held: Mapping[Key, Instance], delta: Delta) -> dict[Key, Instance] |
 
 
 def counts_of(instances: Iterable[Instance]) -> str:
-    """How many instances have each status, as a server words it."""
+    """Return the number of instances of each status, in a server's notation, e.g. ``DOWN_1_UP_7_``."""
     statuses = [instance.status for instance in instances]
     counts = {status.value: statuses.count(status) for status in Status}
     return "".join(f"{status}_{count}_" for status, count in sorted(counts.items()) if count)
@@ -90,9 +90,9 @@ def counts_of(instances: Iterable[Instance]) -> str:
 def delta_from_text(text: bytes | str, held: Mapping[Key, Instance] = NOTHING_HELD) -> Delta:
     """Read ``/apps/delta``.
 
-    :param held: the same server's delta before. As a delta repeats the changes of three minutes, most of them
-        are known: such an instance is not made again, it is the one that is held.
-    :raises ValueError: it is no JSON.
+    :param held: instances from the same server. A delta repeats the changes of three minutes, so that most
+        are known: an unchanged instance is taken from here, and not made again.
+    :raises ValueError: the text is not JSON.
     """
     applications = json.loads(text)["applications"]
     documents = (
@@ -107,8 +107,8 @@ def delta_of(applications: Mapping[str, Any], every: Iterable[DeltaItem | None])
     """Make a delta.
 
     :param applications: the fields beside the instances.
-    :param every: the changes of each, in its order: the last one counts. What an item tells that nobody can
-        read, the counts say: where they do not fit, the reader of the delta reads the list.
+    :param every: the delta's items in their order; the last item of an instance counts. None stands for an
+        unreadable item: the counts then differ, and the caller reads the list.
     """
     changes: dict[Key, Instance | None] = {}
     lapsed: set[Key] = set()
@@ -125,7 +125,7 @@ def delta_of(applications: Mapping[str, Any], every: Iterable[DeltaItem | None])
 
 
 def delta_item_of(document: Any, held: Mapping[Key, Instance]) -> DeltaItem | None:
-    """Return what an item of a delta tells; None where it names no instance, or not what became of it."""
+    """Parse an item of a delta; return None where it has no instance id, or no known action."""
     if not isinstance(document, dict) or not document.get("app"):
         return None
     instance_id, action = instance_id_of(document), document.get("actionType")
@@ -139,9 +139,10 @@ def delta_item_of(document: Any, held: Mapping[Key, Instance]) -> DeltaItem | No
 
 
 def _has_lapsed(instance: Instance, document: Mapping[str, Any]) -> bool:
-    """Return whether what was removed had not been renewed for so long that the server may have evicted it.
+    """Return whether a removed instance had not been renewed for so long that the server may have evicted it.
 
-    Both times are the server's own; one that does not say them is taken at its word. Source: Lease.isExpired.
+    Both times are the server's own; without them the instance counts as deregistered. Source:
+    Lease.isExpired.
     """
     lease = document.get("leaseInfo")
     ends = lease_end(lease)

@@ -1,11 +1,11 @@
-"""Reads the deltas of one server one after the other, each at the price of what it says for the first time.
+"""A reader of one server's successive deltas that parses only the text which is new in each.
 
-A delta repeats the changes of three minutes, so that most of its text stood in the one before: where a
-thousand instances changed lately, JSON takes more time than all else between Eureka's answer and what follows
-from it. So what stands in the text of one instance is remembered by its digest, without the times of its
-lease, which change with every renewal. What remains, with a number for each instance, is read as JSON, so
-that nothing is taken for an instance's text that is not one. An instance without an ``instanceId`` is part of
-what remains, and is read each time.
+A delta repeats the changes of three minutes, so that most of its text was in the one before. When a thousand
+instances changed lately, parsing JSON takes more time than everything else between Eureka's answer and its
+consequences. So the reader remembers the parsed text of each instance by a digest of it, without the times of
+the lease, which change with every renewal. The text around the instances, with a number in place of each, is
+parsed as JSON, so that no other text is taken for an instance's. An instance without an ``instanceId`` is
+part of that text, and is parsed each time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eurekube_provider.eureka.protocol.codec import listed
 from eurekube_provider.eureka.protocol.delta import Delta, DeltaItem, delta_from_text, delta_item_of, delta_of
 
 _INSTANCE = b'{"instanceId":"'
-"""How servers begin an instance. Within a string its quotes would have backslashes."""
+"""The text with which servers begin an instance. Within a JSON string its quotes would be escaped."""
 
 _LEASE = b'"leaseInfo":{'
 
@@ -30,9 +30,9 @@ _decode = json.JSONDecoder().raw_decode
 
 @dataclass(frozen=True, slots=True)
 class _InstanceText:
-    """The text of one instance.
+    """The parsed text of one instance.
 
-    :ivar rest: the text after it, up to the next instance.
+    :ivar rest: the text after the instance, up to the next one.
     """
 
     item: DeltaItem | None
@@ -46,14 +46,16 @@ class DeltaReader:
         self._known: dict[bytes, _InstanceText] = {}
 
     def forget(self) -> None:
-        """The next delta is another server's, or what is held is no more what the last one made of it."""
+        """Forget all parsed texts: the next delta is another server's, or the held list no longer contains
+        their instances.
+        """
         self._known = {}
 
     def read(self, text: bytes | str, held: Mapping[Key, Instance]) -> Delta:
-        """Read the next one, see :func:`delta_from_text`.
+        """Read the server's next delta, see :func:`delta_from_text`.
 
-        :param held: the list with the deltas so far; the same instances.
-        :raises ValueError: as there.
+        :param held: the list after the deltas so far; the same instance objects.
+        :raises ValueError: the text is not JSON.
         """
         parts = (text.encode() if isinstance(text, str) else text).split(_INSTANCE)
         known: dict[bytes, _InstanceText] = {}
@@ -69,7 +71,7 @@ class DeltaReader:
     def _part(
         self, part: bytes, held: Mapping[Key, Instance], known: dict[bytes, _InstanceText]
     ) -> _InstanceText:
-        """Return the parsed text of an instance, which begins behind :data:`_INSTANCE`."""
+        """Return the parsed text of an instance, given the text after :data:`_INSTANCE`."""
         begin = part.find(_LEASE)
         end = part.find(b"}", begin)
         digest = hashlib.sha256(part[:begin] + part[end:]).digest() if begin >= 0 else b""
@@ -85,9 +87,9 @@ class DeltaReader:
 
 
 def _delta(begin: str, parts: Sequence[_InstanceText], held: Mapping[Key, Instance]) -> Delta:
-    """Read the text between the instances.
+    """Make the delta of the parsed instances and the text between them.
 
-    :raises ValueError: an instance's text stood elsewhere than an instance does.
+    :raises ValueError: an instance's text was found where no instance may be.
     """
     between = [begin]
     for number, part in enumerate(parts):

@@ -1,4 +1,4 @@
-"""The meaning of a server's answers that are no success, and the remedies."""
+"""The errors for a server's unsuccessful answers, with remedies."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.protocol.transport import EurekaResponse
 
 _ALSO_PROXIES = (403, 502, 503, 504)
-"""Answers that a proxy gives by itself where it does not let a request through."""
+"""Status codes that a proxy itself answers when it does not let a request through."""
 
 
 def refusal(what: str, url: str, response: EurekaResponse, proxy: str = "") -> RegistryError:
-    """The error that an answer to ``what`` was asked for is.
+    """Return the error for an unsuccessful answer.
 
-    :param proxy: the proxy on the way, without credentials; empty for none.
+    :param what: the attempted operation, for the message.
+    :param proxy: the proxy in between, without credentials; empty for none.
     """
     code = response.status_code
     if code == 407:
@@ -62,5 +63,5 @@ def refusal(what: str, url: str, response: EurekaResponse, proxy: str = "") -> R
 
 
 def _excerpt(response: EurekaResponse) -> str:
-    """Return the begin of a body in one line, at most 200 characters."""
+    """Return the beginning of a body in one line, at most 200 characters."""
     return " ".join(response.text_within(windows.LARGEST_PLAIN_ANSWER)[:2000].split())[:200]

@@ -1,7 +1,7 @@
-"""One Eureka server: each method is one request, and says plainly what came back.
+"""One Eureka server: each method sends one request, and returns the result or raises an error.
 
-Retries nothing but a pooled connection that the server had closed meanwhile: which of several servers to
-ask, and when again, is decided above.
+Repeats a request only if the server had closed the pooled connection meanwhile: callers choose among several
+servers, and when to try again.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Peer:
     when the answer is not one that its docstring names.
 
     :param url: the service URL without credentials, e.g. ``http://eureka-1:8761/eureka``.
-    :param may_write: asked directly before each request that changes something; where it says no, the
+    :param may_write: asked directly before each request that changes something; if it returns False, the
         request is not sent and :class:`LeadershipLost` is raised. Reads and renewals are always sent.
     """
 
@@ -77,7 +77,7 @@ class Peer:
         self.traffic = RequestStats()
         self._transport = Transport(url, connection)
         self.timeout_seconds: float | None = None
-        """Within which each request is answered or given up; None for the connection's time-outs."""
+        """Seconds after which each request is given up; None for the connection's time-outs."""
 
     def __repr__(self) -> str:
         return f"Peer({self.url!r})"
@@ -87,7 +87,9 @@ class Peer:
         self._transport.close()
 
     def with_timeout(self, timeout_seconds: float) -> Self:
-        """Return a client of this server, over the same connections, that waits no longer than this."""
+        """Return a client of this server, over the same connections, that waits no longer than this for an
+        answer.
+        """
         quick = copy.copy(self)
         quick.timeout_seconds = timeout_seconds
         return quick
@@ -95,22 +97,22 @@ class Peer:
     def register(self, instance: Instance) -> None:
         """Register ``instance`` or replace its registration, which starts a new Eureka lease.
 
-        The server keeps its own version, silently, where that has a newer ``lastDirtyTimestamp``.
+        The server silently keeps the instance that it holds if that has a newer ``lastDirtyTimestamp``.
         """
         self._post("register", instance)
 
     def restore(self, instance: Instance) -> None:
-        """Register ``instance`` where it was forgotten, together with the status that was set over its own.
+        """Register an ``instance`` that the server forgot, together with its override.
 
-        A plain :meth:`register` never carries an override, since it would create one again that a person may
-        have cleared meanwhile.
+        A plain :meth:`register` never sends an override: it would create the override again after a person
+        cleared it.
         """
         self._post("restore", instance, overridden=instance.overridden_status)
 
     def tell(self, instance: Instance) -> None:
-        """Register ``instance`` at this server alone, as another server would tell it.
+        """Register ``instance`` at this server alone, as another server would replicate it.
 
-        It keeps no status of its own where the timestamps are the same, and tells nobody.
+        The server does not keep a status of its own if the timestamps are equal, and does not tell its peers.
         """
         self._post("tell of", instance, _TELL)
 
@@ -124,13 +126,13 @@ class Peer:
     def deregister(self, application: str, instance_id: str) -> bool:
         """Remove the instance.
 
-        :returns: False where the server did not hold it (404), and then informed none of its peers.
+        :returns: False where the server did not hold the instance (404), and so told none of its peers.
         """
         what = f"deregister {application} {instance_id}"
         return self._is_there("DELETE", _path(application, instance_id), what, writes=True)
 
     def set_status(self, instance: Instance, status: Status) -> bool:
-        """Set a status over the instance's own, e.g. OUT_OF_SERVICE.
+        """Set an override, e.g. OUT_OF_SERVICE, which hides the status that the instance registered.
 
         :returns: False where the server does not hold the instance.
         """
@@ -138,7 +140,7 @@ class Peer:
         return self._is_there("PUT", path, what, {"value": status.value}, writes=True)
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
-        """Remove the status that was set over the instance's own, and say which one holds from now on.
+        """Remove the instance's override, and set the status that it has from now on.
 
         :returns: False where the server does not hold the instance.
         """
@@ -146,13 +148,15 @@ class Peer:
         return self._is_there("DELETE", path, what, {"value": status.value}, writes=True)
 
     def read(self, application: str, instance_id: str) -> Instance | None:
-        """Read one instance as the server holds it now, past its caches; None where it holds none."""
+        """Read one instance as the server holds it now, past its caches; None where the server does not
+        hold it.
+        """
         return self._read(_path(application, instance_id), f"read {application} {instance_id}")
 
     def find(self, instance_id: str) -> Instance | None:
         """Read the instance with this id, in whatever application, past the server's caches.
 
-        :returns: None where the server holds none.
+        :returns: None where the server does not hold it.
         """
         return self._read(f"/instances/{_segment(instance_id)}", f"find {instance_id}")
 
@@ -163,29 +167,27 @@ class Peer:
         return self._parsed(what, response, _instance_in, windows.LARGEST_PLAIN_ANSWER)
 
     def list_instances(self) -> list[Instance]:
-        """List the registry, up to 30 s old: it suggests, and proves nothing.
+        """List the registry, up to 30 s old: a hint, but no proof.
 
-        What must be fresh is read by instance. A server never forgets which lists it was asked for, by path,
-        regions and Accept, and makes each of them again every 30 s; so this is the one that every client asks
-        for, and there is no other.
+        Code that needs fresh data reads single instances. A server remembers for ever each list that it was
+        asked for, by path, regions and Accept, and makes each again every 30 s; so this is the list that
+        every client asks for, and no other one is used.
         """
         return self.list_unless(b"")[1] or []
 
     def list_unless(self, fingerprint: bytes) -> tuple[bytes, list[Instance] | None]:
-        """List the whole registry, unless the answer is the one that ``fingerprint`` was given with.
+        """List the whole registry, unless the answer has the given fingerprint.
 
         Servers make their answer once and keep it until something changes, for up to 3 minutes.
 
-        :param fingerprint: empty for none.
-        :returns: the answer's fingerprint, and None where it is the same.
+        :param fingerprint: the fingerprint of an earlier answer; empty for none.
+        :returns: the answer's fingerprint, and the list; None in place of the list if the answer is the same.
         """
         found, read = self.list_unread(fingerprint)
         return found, None if read is None else read()
 
     def list_unread(self, fingerprint: bytes) -> tuple[bytes, Callable[[], list[Instance]] | None]:
-        """List all instances as :meth:`list_unless` does, but have the answer understood by the caller
-        what is returned with its fingerprint.
-        """
+        """List all instances as :meth:`list_unless` does, but return a function that parses the answer."""
         what = "list the registry"
         response = self._request("GET", "/apps", what)
         assert response is not None  # noqa: S101 - only missing=True gives None
@@ -200,9 +202,10 @@ class Peer:
         """Return the changes of the last three minutes, up to 30 s old; the delta that every client asks for.
 
         :param fingerprint: as in :meth:`list_unless`.
-        :param read: how to read it, by what is known already.
-        :returns: the answer's fingerprint, and None where it is the same; None alone where the server gives
-            no delta that can be read (``eureka.server.disable-delta``, or another kind of server).
+        :param read: parses the answer, perhaps by what is known already.
+        :returns: the answer's fingerprint, and the delta, None in its place if the answer is the same; None
+            alone if the server gives no delta that can be read (``eureka.server.disable-delta``, or another
+            kind of server).
         :raises RegistryUnreachable: no answer came.
         """
         what = "read what changed in the registry"
@@ -218,10 +221,11 @@ class Peer:
             return None
 
     def batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
-        """Have this server carry out :mod:`~eurekube_provider.eureka.protocol.batch` items; it forwards none.
+        """Have this server carry out :mod:`~eurekube_provider.eureka.protocol.batch` items; it forwards none
+        to its peers.
 
         :param items: at most :data:`~eurekube_provider.eureka.protocol.batch.MOST_ITEMS`.
-        :returns: an answer for each, in their order. That of a register item is always 200.
+        :returns: an answer for each item, in their order. The answer for a register item is always 200.
         """
         what = f"send a batch of {len(items)}"
         writes = not all(map(batch.is_renewal, items))
@@ -269,9 +273,10 @@ class Peer:
         parse: Callable[[bytes], _T],
         most_bytes: int | None = None,
     ) -> _T:
-        """Read a success; another server's page or JSON is Eureka's error, never one of Python's.
+        """Parse a successful answer; another server's page or JSON raises an error of Eurekube's, never one
+        of Python's.
 
-        :param most_bytes: of the body; None for as large a one as is read at all.
+        :param most_bytes: the largest body to read; None for the largest of any answer.
         """
         try:
             with without_collection():
@@ -298,12 +303,14 @@ class Peer:
     def _fails(
         self, error: str, kind: type[RegistryUnreachable] = RegistryUnreachable
     ) -> RegistryUnreachable:
-        """Note that the server cannot be used, and return the error that says so."""
+        """Note that the server cannot be used, and return the error for it."""
         self.traffic.judge(error)
         return kind(error, url=self.url)
 
     def figures(self) -> FrontPage | None:
-        """Return the renewals of the server's front page; None where it cannot be read. Raises nothing."""
+        """Return the renewal figures of the server's front page; None where it cannot be read. Raises
+        nothing.
+        """
         base = urlsplit(self.url).path.removesuffix("/v2").removesuffix("/eureka")
         try:
             response = self._transport.request("GET", f"/{base}/", headers={"Accept": "text/html"})
@@ -326,7 +333,7 @@ class Peer:
     def _is_there(
         self, method: str, path: str, what: str, params: dict[str, str] | None = None, *, writes: bool = False
     ) -> bool:
-        """Send what concerns one instance; False where the server does not hold it."""
+        """Send a request about one instance; return False where the server does not hold the instance."""
         return self._request(method, path, what, params=params, missing=True, writes=writes) is not None
 
     def _request(
@@ -346,9 +353,9 @@ class Peer:
         """Send one request.
 
         :param missing: True if the answer may be 404.
-        :param judges: True if a server that refuses this cannot be used.
-        :param optional: True if the answer may be any other refusal, by which the server is not judged.
-        :returns: None where it was that.
+        :param judges: True if a refusal of this request means that the server cannot be used.
+        :param optional: True if any other refusal is allowed, too, and says nothing about the server.
+        :returns: None for an allowed 404 or refusal.
         """
         send = partial(
             self._transport.request,
@@ -374,9 +381,9 @@ class Peer:
     def _exchange(
         self, method: str, what: str, send: Callable[[], transport.EurekaResponse], *, writes: bool
     ) -> transport.EurekaResponse:
-        """Return what comes back.
+        """Send a request and return the answer.
 
-        :raises RegistryUnreachable: nothing does.
+        :raises RegistryUnreachable: no answer comes.
         """
         for attempt in (1, 2):
             if writes and not self._may_write():
@@ -423,7 +430,9 @@ class Peer:
 
 
 def _renewal(instance: Instance) -> dict[str, str]:
-    """The query of a renewal: a server that holds older contents answers 404 and gets them again."""
+    """Return the query of a renewal: with its timestamp, a server that holds older contents answers 404,
+    and the new contents are sent.
+    """
     query = {"status": instance.status.value}
     if instance.last_dirty_timestamp_ms is not None:
         query["lastDirtyTimestamp"] = str(instance.last_dirty_timestamp_ms)
@@ -431,9 +440,9 @@ def _renewal(instance: Instance) -> dict[str, str]:
 
 
 def _instance_in(text: bytes) -> Instance:
-    """Read the answer to the read of one.
+    """Parse the answer to the read of one instance.
 
-    :raises ValueError: it is no instance.
+    :raises ValueError: the answer is no instance.
     """
     document = json.loads(text)["instance"]
     if not instance_id_of(document):
@@ -455,7 +464,7 @@ def _path(application: str, instance_id: str) -> str:
 def _segment(text: str) -> str:
     """Quote a name for a URL.
 
-    :raises RegistryRejected: no URL can hold it: a server refuses it, or takes it for another path.
+    :raises RegistryRejected: no URL can contain the name: a server refuses it, or takes it for another path.
     """
     if problem := path_problem(text):
         raise RegistryRejected(f"{text!r} {problem}")
@@ -467,7 +476,7 @@ def _named(instance: Instance) -> str:
 
 
 def register_or_restore(peer: Peer, instance: Instance) -> None:
-    """Register ``instance``; the override that it carries is written only where nothing is held."""
+    """Register ``instance``; with its override only where the server holds no instance."""
     if instance.is_overridden and peer.read(*instance.key) is None:
         peer.restore(instance)
     else:

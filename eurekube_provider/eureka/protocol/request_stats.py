@@ -13,19 +13,19 @@ from eurekube_provider.eureka.self_preservation import FrontPage
 from eurekube_provider.runtime.histogram import Histogram
 
 NO_ANSWER = "none"
-"""In place of a status code: the request was not answered."""
+"""The label, in place of a status code, for a request that was not answered."""
 
 MOST_SILENCES = 64
-"""How many silences of a server are remembered: more than two minutes of long ones."""
+"""The number of a server's long silences that are remembered; together they cover more than two minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """True if a server can be used.
+    """The result of the last request to a server.
 
-    :param is_up: True if it answered the last request, neither with a 5xx nor with 401 or 403.
+    :param is_up: True if the server answered the last request, neither with a 5xx nor with 401 or 403.
     :param since: Unix time of the first request with this result.
-    :param error: why it cannot be used; empty while it can.
+    :param error: why the server cannot be used; empty while it can.
     """
 
     is_up: bool
@@ -34,36 +34,38 @@ class ServerState:
 
 
 class RequestStats:
-    """The requests to one server; any number of threads may share it."""
+    """The counts of requests to one server; any number of threads may share them."""
 
     def __init__(self) -> None:
         self.durations = Histogram()
         self.state: ServerState | None = None
-        """None before the first request."""
+        """The result of the last request; None before the first one."""
         self._lock = threading.Lock()
         self._answered_at: float | None = None
         self._requests: Counter[tuple[str, str]] = Counter()
         self._open = 0
         self._silent_since: float | None = None
         self._silences: deque[tuple[float, float]] = deque(maxlen=MOST_SILENCES)
-        """When each of the last long ones began and ended, by the monotonic clock."""
+        """The beginning and the end of each long silence, the latest ones, by the monotonic clock."""
 
     @property
     def requests(self) -> Counter[tuple[str, str]]:
-        """How many requests there were so far, by method and status code (or :data:`NO_ANSWER`)."""
+        """The number of requests so far, by method and status code (or :data:`NO_ANSWER`)."""
         with self._lock:
             return Counter(self._requests)
 
     @property
     def silence_seconds(self) -> float:
-        """For how long the server was asked and has answered nothing; 0 while nobody waits for it."""
+        """Seconds for which requests have waited and the server has answered none; 0 while no request
+        waits.
+        """
         with self._lock:
             return 0.0 if self._silent_since is None else time.monotonic() - self._silent_since
 
     def silences_within(self, seconds: float) -> list[tuple[float, float]]:
-        """When the server was silent for long until now, or until some time not longer ago than this.
+        """Return the long silences of the server that last until now, or ended within the last ``seconds``.
 
-        :returns: when each of these times began and ended, by the monotonic clock.
+        :returns: the beginning and the end of each silence, by the monotonic clock.
         """
         now = time.monotonic()
         with self._lock:
@@ -75,7 +77,7 @@ class RequestStats:
     def figures(self, url: str, started_ms: int | None, page: FrontPage | None) -> Server:
         """Return the server's figures.
 
-        :param started_ms: when it was started, in milliseconds.
+        :param started_ms: when the server was started, in milliseconds; None where it is not known.
         """
         state = self.state
         return Server(
@@ -92,14 +94,14 @@ class RequestStats:
         )
 
     def begin(self) -> None:
-        """A request is being sent; :meth:`count` follows."""
+        """Note that a request is being sent; :meth:`count` must follow."""
         with self._lock:
             self._open += 1
             if self._silent_since is None:
                 self._silent_since = time.monotonic()
 
     def count(self, method: str, code: str, seconds: float) -> None:
-        """One request went over the wire."""
+        """Count a request that has ended."""
         with self._lock:
             self._requests[method, code] += 1
             self._open -= 1
@@ -111,7 +113,7 @@ class RequestStats:
         self.durations.observe(seconds)
 
     def judge(self, error: str = "") -> None:
-        """The server could be used, or could not for this reason."""
+        """Note that the server could be used, or the error for which it could not."""
         with self._lock:
             before = self.state
             if not error:

@@ -12,13 +12,13 @@ from email.utils import parsedate_to_datetime
 class ServerStatus:
     """A server's ``/status``.
 
-    :param uptime: as the server words it, e.g. ``0 days 00:03``: days, hours and minutes.
-    :param started_timestamp_ms: when the server described itself first, by its own clock: another value
-        means that it was restarted since. None where it does not say.
-    :param identity: of this run of the server: it tells by the same one, whatever its URL; None where it does
+    :param uptime: in the server's notation, e.g. ``0 days 00:03``: days, hours and minutes.
+    :param started_timestamp_ms: when the server first described itself, by its own clock: another value means
+        that it was restarted since. None where the server does not say.
+    :param identity: identifies this run of the server, whatever URL leads to it; None where the server does
         not say.
-    :param clock_ahead_seconds: how far its clock is ahead of ours, to a second or two; None where it does not
-        say.
+    :param clock_ahead_seconds: how far the server's clock is ahead of this machine's, to a second or two;
+        None where the server does not say.
     """
 
     uptime: str
@@ -29,7 +29,7 @@ class ServerStatus:
 
 
 def status_from_xml(text: str, date: str | None) -> ServerStatus | None:
-    """Read the answer; None where it is not Eureka's.
+    """Parse the answer of ``/status``; None where it is not Eureka's.
 
     :param date: the answer's ``Date`` header.
     """
@@ -54,7 +54,7 @@ def status_from_xml(text: str, date: str | None) -> ServerStatus | None:
 
 
 def _ahead(date: str | None) -> float | None:
-    """How far the clock that wrote a Date header is ahead of ours."""
+    """Return how far, in seconds, the clock that wrote a Date header is ahead of this machine's."""
     try:
         return parsedate_to_datetime(date or "").timestamp() - time.time()
     except ValueError:

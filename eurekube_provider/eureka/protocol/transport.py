@@ -1,10 +1,11 @@
 """HTTP to one Eureka server: pooled connections, credentials, TLS and proxies, and nothing else.
 
-Each answer has a deadline for the whole of it, and a bound on its size
-(:mod:`~eurekube_provider.runtime.bounded_http`), also once it is decompressed: a kilobyte becomes a megabyte.
+Each answer has one deadline for all of it, and a bound on its size
+(:mod:`~eurekube_provider.runtime.bounded_http`), also once it is decompressed, since a kilobyte may become a
+megabyte.
 
-urllib3 without requests around it: an operator sends thousands of small requests, and requests spends as much
-processor time on each as urllib3 and the socket do together.
+It uses urllib3 without requests: an operator sends thousands of small requests, and requests takes as much
+processor time for each as urllib3 and the socket together.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ from eurekube_provider.runtime.bounded_http import (
 _log = logging.getLogger(__name__)
 
 _POOL_SIZE = 48
-"""For the threads of renewals, at most, and those that write."""
+"""The most pooled connections: enough for all threads that renew and those that write."""
 
 _REFUSED = (401, 403)
 
 _PIECE_BYTES = 2**20
-"""So much is decompressed at once."""
+"""The most bytes that one step of decompression produces."""
 
 _NO_RETRIES = urllib3.Retry(total=False, redirect=False)
-"""Made once: of ``False`` urllib3 would make one for each request."""
+"""The setting for no retries, made once: from ``False``, urllib3 would make one for each request."""
 
 
 class TransportError(Exception):
@@ -63,7 +64,7 @@ class NotEnded(TransportError):
 
 
 class TooLarge(TransportError):
-    """The answer is larger than what is read."""
+    """The answer is larger than the bound."""
 
 
 class NotConnected(TransportError):
@@ -75,7 +76,9 @@ class ProxyFailed(NotConnected):
 
 
 class Broken(TransportError):
-    """The connection ended before the answer was complete; a pooled one may have been closed long before."""
+    """The connection ended before the answer was complete; the server may have closed a pooled one long
+    before.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ class EurekaResponse:
     """A server's answer.
 
     :param raw: the body as it was sent, perhaps compressed: equal for equal bodies.
-    :param most_bytes: the largest body that it is decompressed to.
+    :param most_bytes: the largest size to which the body is decompressed.
     """
 
     status_code: int
@@ -93,15 +96,15 @@ class EurekaResponse:
 
     @property
     def content(self) -> bytes:
-        """The body, see :meth:`body`."""
+        """The decompressed body, see :meth:`body`."""
         return self.body()
 
     def body(self, most_bytes: int | None = None) -> bytes:
         """Return the body, decompressed.
 
-        :param most_bytes: at most; None for as many as are read of any answer.
-        :raises ValueError: it is said to be compressed and is not.
-        :raises TooLarge: it is larger; no more than that was decompressed.
+        :param most_bytes: the largest size; None for the largest of any answer.
+        :raises ValueError: the body claims to be compressed, and is not.
+        :raises TooLarge: the body is larger; no more than the largest size was decompressed.
         """
         most = self.most_bytes if most_bytes is None else min(most_bytes, self.most_bytes)
         if len(self.raw) > most:
@@ -115,7 +118,7 @@ class EurekaResponse:
 
     @property
     def text(self) -> str:
-        """The body for a person or a lenient parser; empty where it cannot be decompressed."""
+        """The body as text for a person or a lenient parser; empty where it cannot be decompressed."""
         return self.text_within()
 
     def text_within(self, most_bytes: int | None = None) -> str:
@@ -127,10 +130,10 @@ class EurekaResponse:
 
 
 def _decompressed(raw: bytes, most_bytes: int) -> bytes:
-    """Return what gzip compressed, in one piece or in several.
+    """Decompress a gzip body of one or several members.
 
-    :raises EOFError: the end is missing.
-    :raises TooLarge: it is larger than ``most_bytes``; no more than that was decompressed.
+    :raises EOFError: the last member is truncated.
+    :raises TooLarge: the result is larger than ``most_bytes``; no more than that was decompressed.
     """
     pieces, count = list[bytes](), 0
     while raw:
@@ -148,7 +151,9 @@ def _decompressed(raw: bytes, most_bytes: int) -> bytes:
 
 
 class _InOnePiece(BoundedConnection):
-    """Sends a request in one piece, head and body, so that the server wakes up once for it."""
+    """A connection that sends a request's head and body in one piece, so that the server wakes up once for
+    it.
+    """
 
     _held: list[bytes] | None = None
 
@@ -162,11 +167,11 @@ class _InOnePiece(BoundedConnection):
         super().send(b"".join(held))
 
     def putheader(self, header: Any, *values: Any) -> None:
-        """Add a header, without a search for the mark of one to be left out, which none of ours is."""
+        """Add a header, without urllib3's check for a header to be skipped, which is never used here."""
         http.client.HTTPConnection.putheader(self, header, *values)
 
     def send(self, data: Any) -> None:
-        """Send what is no part of a request, as to a proxy, at once."""
+        """Collect data of a request, and send other data, such as to a proxy, at once."""
         if self._held is None:
             super().send(data)
         else:
@@ -182,10 +187,10 @@ class _Https(_InOnePiece, BoundedHttpsConnection):
 
 
 class Transport:
-    """One server; any number of threads may share it.
+    """HTTP requests to one server; any number of threads may share the object.
 
-    Nothing is taken from the environment but the proxies: REQUESTS_CA_BUNDLE would override the CA file and
-    ~/.netrc the credentials. Redirects are not followed.
+    Only proxies are taken from the environment: REQUESTS_CA_BUNDLE would override the CA file, and ~/.netrc
+    the credentials. Redirects are not followed.
     """
 
     def __init__(self, url: str, connection: Connection) -> None:
@@ -204,7 +209,7 @@ class Transport:
             options["key_file"] = _path_text(connection.client_key)
         proxy = connection.proxy or _proxy_of_environment(url)
         self.proxy = shown_proxy(proxy) if proxy else ""
-        """The proxy on the way, without credentials; empty for none."""
+        """The proxy in between, without credentials; empty for none."""
         self._pool: urllib3.HTTPConnectionPool | urllib3.ProxyManager
         pools = bounded_pools(connection.max_answer_bytes, _Http, _Https)
         if proxy:
@@ -231,11 +236,11 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
     ) -> EurekaResponse:
-        """Send one request; once more only where the credentials were refused, and their file has others.
+        """Send one request; repeat it only if the credentials were refused and their file has other ones.
 
-        :param path: below the service URL; one that begins with ``//`` is the server's own.
-        :param timeout_seconds: wait no longer than this, be it for a connection or for the answer; None for
-            what the connection's settings say.
+        :param path: below the service URL; a path that begins with ``//`` is below the server's root.
+        :param timeout_seconds: wait no longer than this for a connection or for the answer; None for the
+            connection's settings.
         :raises TransportError: no answer came.
         """
         target = path[1:] if path.startswith("//") else self._base + path
@@ -256,7 +261,7 @@ class Transport:
         return again
 
     def _reloaded_credentials(self) -> dict[str, str] | None:
-        """Read the credentials from their file, where somebody may have renewed them; None without one."""
+        """Read the credentials again from their file, which may have changed; None without a file."""
         file = self._connection.secret_file
         if file is None:
             return None
@@ -342,16 +347,16 @@ def _proxy_of_environment(url: str) -> str | None:
 
 
 def _trusted() -> str:
-    """The CAs that requests trusts."""
+    """Return the path of the CA certificates that requests trusts."""
     import requests.utils
 
     return requests.utils.DEFAULT_CA_BUNDLE_PATH
 
 
 def _proxy(url: str, options: dict[str, Any]) -> urllib3.ProxyManager:
-    """A proxy, which may want credentials of its own.
+    """Return the connections through a proxy, with the credentials in its URL.
 
-    :raises ConfigurationError: it is of another kind, as the environment may name one.
+    :raises ConfigurationError: the proxy, which the environment may name, is of another kind.
     """
     full = url if "://" in url else f"http://{url}"
     parts = urlsplit(full)
@@ -371,7 +376,7 @@ def _path_text(path: object) -> str | None:
 
 
 def _root_cause(error: BaseException) -> str:
-    """The innermost reason in few words; the outer ones repeat the URL."""
+    """Return the innermost reason of an error in few words; the outer ones repeat the URL."""
     reason: Any = error
     while True:
         inner = getattr(reason, "reason", None) or next(

@@ -1,1 +1,1 @@
-"""The work of a registry for as long as it runs: read lists, renew, and repair."""
+"""The continuous work of a registry: read lists, renew, and repair."""

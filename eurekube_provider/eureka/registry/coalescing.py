@@ -1,11 +1,11 @@
-"""Small plans of several owners travel together when they wait for each other anyway.
+"""Small plans of several owners are carried out together when they have to wait for each other anyway.
 
-A plan that finds the way free is carried out at once, by single requests to one of several servers, which
-tells the others. While it is under way the others gather, and go on together in batches: under load a change
-costs a fraction of a request, and no change waits longer than for what is under way and what it travels with.
+A plan that need not wait is carried out at once, by single requests to one of several servers, which tells
+the others. Meanwhile further plans gather, and are then carried out together in batches: under load a change
+costs a fraction of a request, and no plan waits longer than for the running group and its own.
 
-A server that is alone gets batches only, since it answers with what it holds. There plans wait for nobody and
-share their requests (:mod:`~eurekube_provider.eureka.shared_batches`).
+A single server gets batches only, since it answers with the instances that it holds. There no plan waits for
+another, and the plans share requests (:mod:`~eurekube_provider.eureka.shared_batches`).
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from eurekube_provider.eureka.notes import Order
 from eurekube_provider.eureka.writer import BATCH_FROM_CHANGES, Writer
 
 ALONE_AT_ONCE = 4
-"""How many plans that never travel with others are under way: large ones, and all without batches."""
+"""The most plans that are carried out at once without being merged: large ones, and all where batches are
+not used.
+"""
 
 MOST_CHANGES = 100
-"""How many changes a group has at most."""
+"""The most changes in a group of plans."""
 
 
 @dataclass(slots=True, eq=False)
 class _PendingPlan:
-    """A plan on its way.
+    """A plan that waits or is being carried out.
 
-    :ivar turn: set when it is over, or is to be carried out by the thread that waits for it.
-    :ivar group: those that this thread carries out, itself among them.
+    :ivar turn: set when the plan is done, or is to be carried out by the thread that waits for it.
+    :ivar group: the plans that this thread carries out, its own among them.
     """
 
     plan: Plan
@@ -48,9 +50,9 @@ class _PendingPlan:
 
 
 class Coalescer:
-    """Carries out the plans for one registry, for any number of threads.
+    """The executor of plans for one registry, for any number of threads.
 
-    Two plans of one owner must not come at the same time.
+    Two plans of one owner must not be given at the same time.
 
     :param executor: runs single changes in parallel.
     """
@@ -64,10 +66,10 @@ class Coalescer:
         self._under_way: set[str] = set()  # their applications
 
     def apply(self, plan: Plan, owner: str, *, leases: int = 0) -> Outcome:
-        """Carry out a plan, by itself or with others; see :meth:`.Writer.apply`.
+        """Carry out a plan, by itself or merged with others; see :meth:`.Writer.apply`.
 
-        :param leases: how many Eureka leases there are, or are about to be.
-        :raises LeadershipLost: nothing may be written any more.
+        :param leases: how many Eureka leases exist, or soon will.
+        :raises LeadershipLost: this replica may not write any more.
         """
         if not plan.changes:
             return Outcome()
@@ -92,26 +94,27 @@ class Coalescer:
 
     @property
     def waiting(self) -> int:
-        """How many plans wait for what is under way."""
+        """The number of plans that wait for running ones."""
         with self._lock:
             return len(self._waiting)
 
     def _may_be_merged(self, one: _PendingPlan) -> bool:
         """Return whether a plan may share a batch.
 
-        An owner's first instances are looked at before, batches are no way to set a status, and they renew
-        what they look at, somebody else's as well.
+        It may not if its owner has no instance yet, since their keys are then read first; if it sets a
+        status, which batches cannot do; or if it takes instances over, since a batch's reads would renew
+        other owners' instances.
         """
         is_small = len(one.plan.changes) < BATCH_FROM_CHANGES and not one.plan.of(Action.SET_STATUS)
         is_all_ours = not any(change.adopts for change in one.plan.changes)
         return is_small and is_all_ours and self._writer.notes.is_known(one.owner)
 
     def _begin_what_may(self) -> None:
-        """Begin with what waits for nothing under way; the lock is held.
+        """Begin the waiting plans that need not wait for a running one; the lock must be held.
 
-        At one server that is alone each plan goes by itself, and its requests are shared
-        (:mod:`.shared_batches`); elsewhere one group is under way. An application is under way once, since
-        two owners may want the same id of it.
+        At a single server each plan is carried out by itself, and shares requests (:mod:`.shared_batches`);
+        elsewhere one group runs at a time. Two plans of one application never run at once, since two owners
+        may want the same id in it.
         """
         each_goes = self._writer.is_alone
         if self._under_way and not each_goes:

@@ -1,7 +1,7 @@
-"""The figures of the servers' front pages, read only while somebody looks.
+"""The figures of the servers' front pages, read only while somebody looks at them.
 
-A front page lists the whole registry, so that it is not read without need; and never by the caller, who
-gets what is known and finds the news with the next request.
+A front page lists the whole registry, so that it is read only if needed, and in the background: the caller
+gets the known figures, and newer ones with the next request.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from eurekube_provider.eureka.self_preservation import FrontPage
 
 
 class FrontPages:
-    """The figures of some servers."""
+    """The figures of the servers' front pages, as they were last read."""
 
     def __init__(self, peers: Sequence[Peer]) -> None:
         self._peers = tuple(peers)
@@ -25,7 +25,7 @@ class FrontPages:
         self._refreshed_at = -windows.FRONT_PAGE
 
     def latest(self, url: str) -> FrontPage | None:
-        """Return what was read of a server lately; None where it cannot be read, or not yet."""
+        """Return the figures recently read from a server; None where they cannot be read, or were not yet."""
         now = time.monotonic()
         with self._lock:
             is_old = now - self._refreshed_at >= windows.FRONT_PAGE

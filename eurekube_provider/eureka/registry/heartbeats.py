@@ -1,6 +1,6 @@
-"""Heartbeats on their way: what is renewed, and the senders, each with its own queue, threads and back-off.
+"""Heartbeats: the renewed instances, and their senders, each with its own queue, threads and back-off.
 
-A slow server holds up its own sender, and no other.
+A slow server delays its own sender, and no other.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from eurekube_provider.runtime.clock import elapsed_seconds
 _log = logging.getLogger(__name__)
 
 MOST_NAMED = 10
-"""How many instances whose renewals are refused are named within :data:`.windows.REFUSALS_NAMED`."""
+"""The most instances with refused renewals that are logged by name within :data:`.windows.REFUSALS_NAMED`."""
 
 _BUSY = (408, 425, 429)
-"""Answers that say of the moment, not of the instance."""
+"""Status codes that concern the moment, and not the instance."""
 
 _RENEWED = (200, 409)
 
 
 class HeartbeatListener(Protocol):
-    """A listener that looks after all that renewals find out; called on their threads, with no lock held."""
+    """A listener for the findings of renewals; called on their threads, with no lock held."""
 
     def missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
-        """A server does not hold these (404).
+        """Report that a server does not hold these instances (404).
 
-        :param peer: the server, in batches, where the others may hold them and go on being renewed; None
-            for plain renewals, which end with this.
+        :param peer: the server, in batches, where other servers may hold the instances and renewals go on;
+            None for plain renewals, which end.
         """
 
     def newer(self, stored: Instance) -> None:
-        """A server holds a newer version of what we renewed: somebody else wrote it."""
+        """Report that a server holds a newer version of a renewed instance: somebody else wrote it."""
 
     def answers_again(self, peer: Peer) -> None:
-        """A server answers after it had not."""
+        """Report that a server answers again after a failure."""
 
 
 class LeaseEntry:
     """One instance that is renewed.
 
-    :ivar due: the tick at which that is next.
-    :ivar period: as many ticks lie between two renewals.
-    :ivar is_refused: True if the last plain renewal was answered with a refusal.
+    :ivar due: the tick of the next renewal.
+    :ivar period: the number of ticks between two renewals.
+    :ivar is_refused: True if the last plain renewal was refused.
     """
 
     __slots__ = ("due", "in_flight", "instance", "is_refused", "item", "period", "turn")
@@ -67,7 +67,7 @@ class LeaseEntry:
         self.change(instance, period)
 
     def change(self, instance: Instance, period: int) -> None:
-        """Go on with new contents."""
+        """Renew the instance with new contents from now on."""
         self.instance = instance
         self.item = batch.heartbeat(instance)
         self.period = period
@@ -77,10 +77,11 @@ class LeaseEntry:
 class RenewalCounts:
     """The renewals so far, on every server together.
 
-    :ivar accepted: how many went well since the start; ``missing`` found no instance, ``failed`` no answer.
-    :ivar last_minute: how many went well within the last 60 seconds.
-    :ivar refused: how many instances Eureka refused to renew when it was asked last.
-    :ivar late_seconds: for how long the one is due that has waited longest.
+    :ivar accepted: the number of successful renewals since the start; ``missing`` found no instance,
+        ``failed`` no answer.
+    :ivar last_minute: the number of successful renewals within the last 60 seconds.
+    :ivar refused: how many instances Eureka last refused to renew.
+    :ivar late_seconds: for how long the most overdue renewal is due.
     """
 
     accepted: int
@@ -94,7 +95,7 @@ class RenewalCounts:
 class LeaseTable:
     """The state that renewals and their senders share; ``lock`` guards all of it.
 
-    :ivar settled: notified when renewals in flight have ended.
+    :ivar settled: notified when renewals that were under way have ended.
     """
 
     def __init__(self) -> None:
@@ -109,7 +110,7 @@ class LeaseTable:
         self._in_minute = 0
 
     def count(self, *, accepted: int = 0, missed: int = 0, failed: int = 0) -> None:
-        """Add to the counts."""
+        """Add renewals to the counts, by result."""
         self.accepted += accepted
         self.missed += missed
         self.failed += failed
@@ -119,23 +120,23 @@ class LeaseTable:
         self.last_minute()
 
     def last_minute(self) -> int:
-        """Renewals accepted within the last 60 seconds."""
+        """Return the number of renewals accepted within the last 60 seconds."""
         while self._minute and self._minute[0][0] < time.monotonic() - 60.0:
             self._in_minute -= self._minute.popleft()[1]
         return self._in_minute
 
 
 class HeartbeatSender:
-    """The way to one server, in batches; or, for plain renewals, to whichever server answers.
+    """The sender of renewals to one server, in batches; or of plain renewals, to whichever server answers.
 
-    :ivar work: wakes this sender's threads and no others, since every thread that wakes for nothing costs as
-        much as a renewal.
+    :ivar work: wakes only this sender's threads, since a thread that wakes without work costs as much as a
+        renewal.
     """
 
     def __init__(self, table: LeaseTable, peers: Peers, peer: Peer | None) -> None:
         self.peer = peer
         self.pending: OrderedDict[Key, float] = OrderedDict()
-        """The renewals that wait, and since when."""
+        """The keys of the renewals that wait, and the time since which each waits."""
         self.work = threading.Condition(table.lock)
         self._table = table
         self._peers = peers
@@ -148,27 +149,27 @@ class HeartbeatSender:
         self._retries_now = False
 
     def failing_seconds(self) -> float:
-        """Return for how long nothing has reached the server; 0 while all is well."""
+        """Return the seconds for which nothing has reached the server; 0 while renewals succeed."""
         return elapsed_seconds() - self._failing_since if self._retry_seconds else 0.0
 
     def late_seconds(self) -> float:
-        """Return for how long what has waited longest is due; the table's lock is held."""
+        """Return the seconds for which the most overdue renewal is due; the table's lock must be held."""
         return elapsed_seconds() - next(iter(self.pending.values())) if self.pending else 0.0
 
     def hand(self, due: dict[Key, None]) -> None:
-        """Renew these next; the table's lock is held."""
+        """Queue these renewals; the table's lock must be held."""
         now = elapsed_seconds()
         for key in due:
             self.pending.setdefault(key, now)
         self.work.notify(len(due))
 
     def retry_now(self) -> None:
-        """Wait for no back-off: the server answers again; the table's lock is held."""
+        """End the back-off, since the server answers again; the table's lock must be held."""
         self._retries_now = True
         self.work.notify_all()
 
     def run(self, most: int) -> None:
-        """Send what is pending until the end; on a thread of its own, or on several."""
+        """Send queued renewals until the end; on one thread of its own, or on several."""
         while (taken := self._take(most)) is not None:
             try:
                 found = self._send(taken)
@@ -213,7 +214,9 @@ class HeartbeatSender:
             return None
 
     def _probed(self) -> bool:
-        """Return whether this thread was the one that tries while others wait; from now on another may be."""
+        """Return whether this thread was the one that tried while the others waited, and let another one
+        be next.
+        """
         if self._prober != threading.get_ident():
             return False
         self._prober = None
@@ -258,10 +261,10 @@ class HeartbeatSender:
         self._tell(missing, newer, was_away=was_away)
 
     def _gathered(self, missing: list[Instance]) -> list[Instance]:
-        """Return what to tell of now: nothing while more is about to be asked for.
+        """Return the missing instances to report now: none while more renewals are about to be sent.
 
-        A server that lost its memory misses thousands, a few of each application in each batch. With news of
-        batch by batch, they would be registered again in many small steps.
+        A server that lost its memory misses thousands, a few of each application in each batch. If each batch
+        were reported by itself, they would be registered again in many small steps.
         """
         with self._table.lock:
             now = elapsed_seconds()
@@ -297,7 +300,9 @@ class HeartbeatSender:
             _log.exception("failed to repair instances that a renewal found missing or changed")
 
     def _goes_well(self) -> bool:
-        """The server answers: all may go on; whether it had not. The table's lock is held."""
+        """Note that the server answers, and let all threads go on; return whether it had not answered. The
+        table's lock must be held.
+        """
         self._probed()
         was_away, self._retry_seconds = self._retry_seconds > 0, 0.0
         if was_away:
@@ -305,7 +310,9 @@ class HeartbeatSender:
         return was_away
 
     def _refused(self, entries: list[LeaseEntry], error: RegistryError) -> None:
-        """The answer is about these instances: they are renewed again when it is their turn, not before."""
+        """Note that the server refused these instances: their renewals are not repeated before their next
+        turn.
+        """
         table = self._table
         with table.lock:
             self._goes_well()
@@ -316,7 +323,7 @@ class HeartbeatSender:
             table.settled.notify_all()
 
     def _note_refusal(self, entry: LeaseEntry, error: str) -> None:
-        """Say once that an instance is not renewed; the table's lock is held."""
+        """Log once that an instance is not renewed; the table's lock must be held."""
         if entry.is_refused or self._table.entries.get(entry.instance.key) is not entry:
             return
         entry.is_refused = True

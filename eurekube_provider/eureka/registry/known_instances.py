@@ -1,4 +1,4 @@
-"""The notes of a registry: it renews what stands, and knows what is new."""
+"""The notes of a registry, which also renews registered instances and knows which keys are new."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eurekube_provider.eureka.table import Table
 
 
 class KnownInstances(Notes):
-    """The instances of one Eureka."""
+    """The notes of each write to one Eureka."""
 
     def __init__(
         self,
@@ -29,10 +29,10 @@ class KnownInstances(Notes):
         self._ownership = ownership
 
     def registered(self, instance: Instance) -> None:
-        """Take what was written for known, and renew it.
+        """Note a registration, and renew the instance.
 
-        Of two syncers that want the same at once, each may find the place empty: the one whose registration
-        was written over is reported, and says so.
+        Two syncers that want the same instance at once may each find its key free: the one whose registration
+        was overwritten is notified, and reports it.
         """
         known = self.table.registered(instance)
         self._renewals.add(instance, just_registered=True)
@@ -43,16 +43,16 @@ class KnownInstances(Notes):
             self.table.tell([instance.owner])  # an OUT_OF_SERVICE of ours that nobody knew of
 
     def leaving(self, instance: Instance) -> None:
-        """End its renewals, since it is about to be removed."""
+        """Stop renewing an instance that is about to be removed."""
         if not self._is_anothers(instance):
             self._renewals.remove(instance.key)
 
     def found(self, instance: Instance) -> None:
-        """Take what an uncached read found under another owner for known.
+        """Note an instance that an uncached read found under another owner.
 
-        What another syncer of this operator holds is renewed for that one, and goes on to be. That one is
-        reported unless it was known: a server that was frozen while it handed the instance over informed
-        nobody of that, and the others show it as it was.
+        If that owner is another syncer of this operator, the instance goes on being renewed for it. That
+        syncer is notified unless it knew: a server that was frozen during a hand-over told no one of it, and
+        the other servers still show the former owner.
         """
         known, is_ours = self.table.get(instance.key), self._ownership.is_ours(instance)
         is_given = is_ours and known is not None and self._ownership.is_syncers(known)
@@ -68,32 +68,36 @@ class KnownInstances(Notes):
         self.table.tell([instance.owner])  # which may have begun to renew it meanwhile
 
     def gone(self, instance: Instance, *, is_read_back: bool = False) -> None:
-        """Take it for removed, and have it looked for again.
+        """Note a removal, and have the servers checked for the instance later.
 
-        Not where a server that is alone says that it is gone, to a replica that has led for long enough to
-        know of all that is under way: nobody brings it back there.
+        Nothing is checked if a single server confirmed the removal to a replica that has led for long enough
+        to know of every write under way: nothing can bring the instance back there.
         """
         if not self._is_anothers(instance):
             is_certain = is_read_back and self.servers_behind == 1 and self._reachability.is_sure
             self.table.removed(instance, is_certain=is_certain)
 
     def is_of_another_cluster(self, instance: Instance) -> bool:
-        """Return whether another cluster of our name registered an instance."""
+        """Return whether another cluster with this cluster's name registered an instance."""
         return self._ownership.is_of_another_cluster(instance)
 
     @property
     def servers_behind(self) -> int:
-        """Return how many servers answer at one URL."""
+        """The number of servers that answer at one URL."""
         return self._restarts.servers_behind
 
     def is_new(self, key: Key) -> bool:
-        """Return whether nothing stands or stood lately under a key; False too where what is known is old."""
+        """Return whether a key has no instance, and had none lately; False also where the knowledge is
+        old.
+        """
         if not self._reachability.is_sure or self._restarts.lost_memory:
             return False
         return self.table.lost_override(key) is Status.UNKNOWN and self.table.is_new(key)
 
     def known_under(self, order: Order) -> Instance | None:
-        """Return what an update is written over without a read: ours, and no server has lost its memory."""
+        """Return the instance over which an update is written without a read: the owner's, if no server
+        has lost its memory.
+        """
         change = order.change
         if change.action is not Action.UPDATE or change.adopts or self._restarts.lost_memory:
             return None
@@ -105,6 +109,6 @@ class KnownInstances(Notes):
         return held if is_sure else None
 
     def _is_anothers(self, instance: Instance) -> bool:
-        """Return whether another syncer of this operator has registered it meanwhile."""
+        """Return whether another syncer of this operator has registered the instance meanwhile."""
         known = self.table.get(instance.key)
         return known is not None and known.owner != instance.owner

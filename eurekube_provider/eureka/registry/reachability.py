@@ -1,21 +1,21 @@
 """The readings of one Eureka: their failures, silent servers, and how far its lists can be believed.
 
-A reading that fails once says little: it is repeated at once. A server that takes a request and does not
-answer is found out before the time-out is over, since until then the syncers' statuses would say what held
-before.
+A single failed reading says little: it is repeated at once. A server that accepts a request and does not
+answer is noticed before the time-out, since until then the syncers' statuses would show the state before.
 
-Who comes to lead begins with the list that every client gets, which a server answers at once from its
-cache. A list of its own would be of this moment, but would stay in that cache for good, one for each change
-of leader. So the first list may be wrong about the last half minute, and nothing is done by it alone:
+A replica that begins to lead starts with the list that every client gets, which a server answers at once from
+its cache. A list made for it alone would be up to date, but would stay in that cache for good, one for each
+change of leader. So the first list may be wrong about the last half minute, and nothing is done by it alone:
 
-* What it shows is read by itself before it is changed or removed, as ever. What is gone by then is not
-  registered again for it, and a renewal that finds nothing says so.
-* What it lacks is not taken for new: it is read before it is registered, so that neither a newer version nor
-  a person's status is written over. What is on its way out is read as well, since it must leave.
-* What was registered in that time and has left Kubernetes altogether since is found with the list that shows
-  it, and removed then.
+* An instance that it shows is read by itself before it is changed or removed. One that is gone by then is not
+registered again because of the list, and a renewal that finds nothing reports it.
+* An instance that it lacks does not count as new: it is read before it is registered, so that neither a newer
+version nor a person's status is overwritten. An instance that must leave is read as well.
+* An instance that was registered in that half minute and has since left Kubernetes is found with the next
+list that shows it, and is then removed.
 
-There is no such time where nobody led before: the first operator of a cluster, which makes the Lease.
+There is no such half minute where nobody led before: for the first operator of a cluster, which makes the
+Lease.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ FAILURES_THAT_LAST = 2
 
 
 class Reachability:
-    """The readings of one Eureka, which one thread at a time makes; any number may ask about them."""
+    """The results of one Eureka's readings, which one thread at a time makes; any number may ask about
+    them.
+    """
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
@@ -42,56 +44,60 @@ class Reachability:
         self._failed_at = float("-inf")
         self._lags_until: float | None = None
         self.failure: RegistryError | None = None
-        """Why the last reading failed; None where it did not."""
+        """Why the last reading failed; None if it succeeded."""
         self.read_at: float | None = None
         """Unix time of the last complete reading; None before the first."""
 
     @property
     def was_read(self) -> bool:
-        """Return whether the registry has been read once: nothing may be removed before."""
+        """True if the registry has been read once: nothing may be removed before."""
         return self.read_at is not None
 
     @property
     def lags(self) -> bool:
-        """Return whether no list was read yet that shows all that the leader before this replica did."""
+        """True while no list was read yet that shows every write of the leader before this replica."""
         return self._lags_until is not None
 
     @property
     def goes_on_failing(self) -> bool:
-        """Return whether the last readings failed, so that it is no single failure."""
+        """True if several readings in a row failed, and not a single one."""
         return self._failures >= FAILURES_THAT_LAST
 
     @property
     def is_sure(self) -> bool:
-        """Return whether nothing stands in Eureka but what is known, unless a server lost its memory."""
+        """True if Eureka holds only known instances, unless a server lost its memory."""
         return self.was_read and self.failure is None and not self.lags
 
     def lag(self) -> None:
-        """Wait for lists that show everything: this replica leads, and another one may have before."""
+        """Wait for lists that show every write: this replica leads, and another one may have led just
+        before.
+        """
         self._lags_until = time.monotonic() + windows.LIST_LAG
 
     def shows_everything(self, asked_at: float) -> bool:
-        """Return whether lists that are asked for at this time are the first to show everything."""
+        """Return whether a list that is asked for at this time would be the first to show every write of
+        the former leader.
+        """
         return self._lags_until is not None and asked_at >= self._lags_until
 
     def showed_everything(self) -> None:
-        """Wait no more: the lists of every server that answers were read."""
+        """Stop waiting for such lists: those of every server that answers were read."""
         self._lags_until = None
 
     def answered(self) -> bool:
-        """A list came; returns whether the reading before failed."""
+        """Note that a list came; return whether the reading before failed."""
         was_away = self.failure is not None
         self.failure, self._failures = None, 0
         return was_away
 
     def read(self) -> bool:
-        """All that a list said was learned; returns whether it is the first."""
+        """Note that a list was fully processed; return whether it was the first."""
         is_first = not self.was_read
         self.read_at = time.time()
         return is_first
 
     def failed(self, error: RegistryError) -> bool:
-        """A reading failed; returns whether that lasts from now on."""
+        """Note that a reading failed; return whether the failure now counts as lasting."""
         if self.failure is None:
             self._failing_since = time.time()
         self.failure = error
@@ -104,7 +110,9 @@ class Reachability:
         self._refusal = why
 
     def failed_within(self, seconds: float) -> bool:
-        """Return whether a reading failed in this time, or all servers were silent for long together."""
+        """Return whether a reading failed in the last ``seconds``, or all servers had a long silence at
+        the same time.
+        """
         if time.monotonic() - self._failed_at < seconds:
             return True
         silences = [peer.traffic.silences_within(seconds) for peer in self._peers.peers]
@@ -118,7 +126,7 @@ class Reachability:
         )
 
     def condition(self) -> Condition:
-        """Return whether the registry was read, and answers."""
+        """Return whether the registry was read, and whether it answers."""
         if self._refusal is not None:
             return Refused(self._refusal)
         failure = self.failure

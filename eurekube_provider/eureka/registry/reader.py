@@ -1,7 +1,7 @@
-"""The readings of one Eureka, again and again, and what is learned of them.
+"""The repeated readings of one Eureka, and the processing of their lists.
 
-A list only suggests: what it says against our own knowledge is checked by an uncached read before anybody
-acts on it.
+A list is only a hint: where it contradicts what this process knows, an uncached read decides before anybody
+acts.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _log = logging.getLogger(__name__)
 
 
 class Reader:
-    """Reads one Eureka on a thread of its own, and has the table, stacks and those in doubt learn of
-    it.
+    """A thread that reads one Eureka repeatedly, and passes the lists to the table, the stacks and the
+    repair.
 
-    :param was_read: called after each reading that was learnt from, on the thread that reads, with the number
-        of instances that were listed.
+    :param was_read: called after each processed reading, on the thread that reads, with the number of listed
+        instances.
     """
 
     def __init__(
@@ -72,20 +72,20 @@ class Reader:
         self._thread.start()
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._stopped.set()
 
     def liveness(self) -> list[Liveness]:
-        """The thread that reads."""
+        """Return the liveness of the reading thread."""
         age = time.monotonic() - self._went_round_at
         return liveness_of([self._thread], age, self._resync_seconds + windows.LONGEST_READING)
 
     def follow(self) -> None:
-        """Read more often while something changes, since somebody follows all that is listed."""
+        """Read more often while the lists change, since a mirror follows all that is listed."""
         self._is_followed = True
 
     def take_over(self, *, follows_another: bool = True) -> None:
-        """Read what there is, to begin to renew; a failure is found again by the next reading.
+        """Read the registry once, so that renewals can begin; after a failure the next reading tries again.
 
         :param follows_another: True if another replica may have led a moment ago.
         """
@@ -99,17 +99,19 @@ class Reader:
             self._failed(error)
 
     def stand_by(self) -> None:
-        """Forget what only holds for who leads."""
+        """Forget the state that only the leading replica needs."""
         self._unlisted.clear()
 
     @property
     def is_due(self) -> bool:
-        """Return whether it is read before its time: other servers, or a list that shows everything."""
+        """True if a reading is due before its time: of other servers, or of the first list that shows
+        every write.
+        """
         return self._reads_everywhere or self._reachability.shows_everything(time.monotonic())
 
     @property
     def interval_seconds(self) -> float:
-        """Between two readings that went well.
+        """Seconds between two successful readings.
 
         Servers make their answers again each half minute, and an answer that is the same costs little.
         """
@@ -119,7 +121,7 @@ class Reader:
 
     @property
     def pause_seconds(self) -> float:
-        """Until the next reading, whether or not the last one went well."""
+        """Seconds until the next reading, after a success or a failure."""
         failure = self._reachability.failure
         if self._reachability.goes_on_failing and isinstance(failure, RegistryUnreachable):
             return windows.AWAY_CHECK
@@ -154,7 +156,7 @@ class Reader:
             self.look_around()
 
     def look_around(self) -> None:
-        """Do what need not wait for the next reading; nothing while another replica leads."""
+        """Make the checks that need not wait for the next reading; none while another replica leads."""
         if self._stacks.stands_by:
             return
         self._restarts.notice()
@@ -162,12 +164,12 @@ class Reader:
         self._stacks.check()
 
     def read(self, *, takes_over: bool = False) -> None:
-        """Read the registry once, and learn from it.
+        """Read the registry once, and process the list.
 
-        :param takes_over: from the list that every client gets, of one server; what only others hold is
-            looked for soon after.
-        :raises RegistryError: it cannot be read.
-        :raises ConfigurationError: another cluster uses our name.
+        :param takes_over: True to read the list that every client gets, from one server; instances that only
+            others hold are looked for soon after.
+        :raises RegistryError: the registry cannot be read.
+        :raises ConfigurationError: another cluster uses this cluster's name.
         """
         with self._reading:
             asked_at = time.monotonic()
@@ -208,29 +210,29 @@ class Reader:
 
     @property
     def _is_in_doubt(self) -> bool:
-        """Return whether the list itself is to be read, whatever deltas say.
+        """True if the list itself must be read, and deltas are not enough.
 
-        Behind a load balancer each answer may be another server's; a take-over waits for the first list that
-        shows everything. A start waits for the first list of all, and for no delta beside it: after many
-        changes that is larger than the list.
+        Behind a load balancer each answer may come from another server; a take-over waits for the first list
+        that shows every write. A start waits for the very first list, and reads no delta beside it: after
+        many changes a delta is larger than the list.
         """
         is_sure = self._reachability.is_sure and not self._restarts.lost_memory
         return not is_sure or self._restarts.servers_behind > 1
 
     @property
     def _wants_proofs(self) -> bool:
-        """Return whether a delta is read beside a list in doubt: of who left it may be the only proof.
+        """True if a delta is read beside a list in doubt: it may be the only proof that an instance left.
 
-        A take-over is in doubt for half a minute, in which mirrors would learn of nobody. The first list of
-        all waits for no delta, which may be larger than the list.
+        A take-over is in doubt for half a minute, in which mirrors would otherwise learn of no removal. The
+        very first list waits for no delta, which may be larger than the list.
         """
         return self._is_followed and self._reachability.was_read and self._restarts.servers_behind == 1
 
     def catch_up(self) -> None:
-        """List the servers that could not be listed since this replica came to lead, once they answer.
+        """List the servers that could not be listed since this replica began to lead, once they answer.
 
-        What the leader before removed meanwhile may still stand there, and nobody else knows: it is looked at
-        by its owner. Of stacks' registrations it says nothing, since they would be renewed.
+        Such a server may still hold an instance that the former leader removed, and no one else knows of it:
+        its owner is notified. Stacks' registrations are left out, since they would be renewed.
         """
         for peer in self._peers.asked_first if self._unlisted else ():
             if peer.url not in self._unlisted:
@@ -253,7 +255,7 @@ class Reader:
         return known is not None and not known.is_leaving
 
     def learn(self, listed: list[Instance], *, is_complete: bool) -> None:
-        """Learn from a list of the whole registry."""
+        """Process a list of the whole registry."""
         if not self._reachability.was_read:
             # Before anything of it is known: what another cluster of this name holds would be taken for ours.
             self._refuse_cluster_of_same_name(listed)
@@ -295,7 +297,9 @@ class Reader:
             self._table.listener.condition_changed()
 
     def _tell_of_another_cluster(self, news: Iterable[Instance]) -> None:
-        """Say once that another cluster uses our name, which had nothing registered when this one started."""
+        """Log once that another cluster uses this cluster's name, if it had registered nothing when this
+        process started.
+        """
         theirs = next(filter(self._ownership.is_of_another_cluster, news), None)
         if theirs is not None and not self._has_reported_of_cluster:
             self._has_reported_of_cluster = True
@@ -309,12 +313,13 @@ class Reader:
             )
 
     def _refuse_cluster_of_same_name(self, listed: Sequence[Instance]) -> None:
-        """Refuse to go on where another cluster uses our name, and would take our instances for its own.
+        """Refuse to go on if another cluster uses this cluster's name, and would take this cluster's
+        instances for its own.
 
-        It is looked for on every server that answers: one that was restarted a moment ago holds nothing yet,
-        and may be the one that ``listed`` is from.
+        Every server that answers is asked: one that was just restarted holds nothing yet, and ``listed`` may
+        come from it.
 
-        :raises ConfigurationError: it does.
+        :raises ConfigurationError: another cluster uses the name.
         """
         if not self._ownership.checks_cluster:
             return

@@ -1,26 +1,27 @@
-"""The whole registry, read again and again, at the price of what changed.
+"""The whole registry, read repeatedly at the price of its changes.
 
-Ten thousand instances are eight megabytes of JSON, which take longer to be read than everything else that an
-idle operator does. So the list is read once and followed by the deltas that a server tells, as every Java
-client does; a list only suggests, as ever.
+Ten thousand instances are eight megabytes of JSON; parsing them takes longer than everything else that an
+idle operator does. So the list is read once and followed by a server's deltas, as every Java client does; a
+list is only a hint, as ever.
 
-List and delta are two answers of a cache, each made again every half minute, and nobody says when. A delta
-that is older than the list would bring back what the list has not got any more. So a delta counts only where
-it is known to be newer, since another one was answered after the list had been read; or where the one that is
-read right after the list says nothing else. Until then lists are read as before. From then on what is held is
-the registry as it was when the delta was made, which is no older than a list would be.
+List and delta are two cached answers, each made again every half minute, at an unknown time. A delta that is
+older than the list would bring back instances that have left the list. So a delta counts only if it is known
+to be newer: a different delta was answered after the list had been read, or the one that is read right after
+the list makes no change to it. Until then lists are read. From then on the held registry is the one at the
+time of the delta, which is no older than a list would be.
 
 The list itself is read again in any doubt:
 
-* another server answers, or one that was started since, or nobody knows;
+* another server answers, or one that was started since, or the start time is not known;
 * nothing was read for so long that the server may have forgotten a change;
 * the delta stays the same for a minute: a server may keep an answer that was made while an instance came, for
-  three minutes or until something else changes;
-* it cannot be read, or its counts do not fit: deltas then rest for some minutes. One that nobody answered is
-  no such doubt at first, since its server may have been away altogether. Once that is back its list is read,
-  then its delta, which tells who left meanwhile. If deltas go unanswered again, they rest;
-* five minutes have passed: counts do not tell one that came from one that went. Nobody waits for that: the
-  list is asked for, then the delta, and what the delta tells is passed on before the list is understood.
+three minutes or until something else changes;
+* the delta cannot be read, or its counts do not match: deltas then rest for some minutes. A delta request
+without any answer does not count at first, since its server may have been away altogether. Once the server is
+back its list is read, then its delta, which tells which instances left meanwhile. If delta requests go
+unanswered again, deltas rest;
+* five minutes have passed: counts do not reveal that one instance came and another left. Nobody waits for
+this list: it is asked for, then the delta, and the delta is passed on before the list is parsed.
 
 Source: ResponseCacheImpl and AbstractInstanceRegistry of Netflix/eureka.
 """
@@ -42,14 +43,14 @@ from eurekube_provider.runtime.clock import elapsed_seconds
 
 @dataclass(frozen=True, slots=True)
 class _DeltaCursor:
-    """The place up to which deltas were followed. Times are those before the question.
+    """The place up to which deltas were followed. Each time is the one before the request.
 
     :ivar started_ms: when the server was started.
-    :ivar fingerprint: of the last delta, which is ``delta``.
-    :ivar fits: True if what is held is the registry as of that delta; else only the next one is known to be
-        newer than the list.
-    :ivar listed_at: when the list was read; ``read_at`` list or delta; ``moved_at`` when the delta became
-        another one, or was read first.
+    :ivar fingerprint: the fingerprint of the last delta, which is ``delta``.
+    :ivar fits: True if the held registry is that of the last delta; False if only the next delta is known to
+        be newer than the list.
+    :ivar listed_at: when the list was read; ``read_at`` when the list or a delta was; ``moved_at`` when the
+        delta last changed, or was first read.
     """
 
     url: str
@@ -64,9 +65,9 @@ class _DeltaCursor:
 
 @dataclass(frozen=True, slots=True)
 class _DeferredList:
-    """A list that is still to be understood; a delta was answered after it.
+    """A list that is still to be parsed; a delta was answered after it.
 
-    :ivar asked_at: when it was asked for.
+    :ivar asked_at: when the list was asked for.
     """
 
     fingerprint: bytes
@@ -75,18 +76,17 @@ class _DeferredList:
 
 
 FEWEST_THAT_OUTWEIGH = 1000
-"""Instances of a delta that take no time to read, whatever the list is."""
+"""The number of a delta's instances up to which it is never considered larger than the list."""
 
 
 class RegistryFetcher:
     """The registry as its servers list it. For one thread.
 
-    An instance that is listed again as it was stays the same object, so that anyone who holds it from an
-    earlier list holds it once.
+    An instance that is listed again unchanged stays the same object, so that lists share their memory.
 
-    :param removals_seen: gets what a server says to have been deregistered, each time that it says so; of
-        several servers not of what one evicted: others may have its renewals.
-    :param evictions_seen: gets what one of several servers says to have evicted.
+    :param removals_seen: called with the keys that a server says were deregistered, each time that it says
+        so; with several servers without those that one evicted: others may have their renewals.
+    :param evictions_seen: called with the keys that one of several servers says it evicted.
     """
 
     def __init__(
@@ -117,9 +117,9 @@ class RegistryFetcher:
         """List the registry, from the first server that answers.
 
         :param started_by_url: when the server at each URL was started, where that is known.
-        :param in_doubt: have the list itself, whatever deltas say.
-        :param wants_proofs: read a delta beside a list in doubt, and one that outweighs the list, as it says
-            who deregistered.
+        :param in_doubt: True to read the list itself, whatever deltas say.
+        :param wants_proofs: True to read a delta even beside a list in doubt, or one larger than the list,
+            since a delta proves which instances left.
         :raises RegistryError: no server answered.
         """
         started, self._wants_proofs = started_by_url or {}, wants_proofs
@@ -146,13 +146,13 @@ class RegistryFetcher:
 
     @property
     def has_deferred_list(self) -> bool:
-        """Return whether a list was put off, which :meth:`read_deferred_list` has."""
+        """True if a list still waits to be parsed by :meth:`read_deferred_list`."""
         return self._deferred is not None
 
     def read_deferred_list(self) -> list[Instance]:
-        """Understand the list that was put off, and return what is held by it.
+        """Parse the deferred list, and return the registry by it.
 
-        :raises RegistryError: it cannot be understood.
+        :raises RegistryError: the list cannot be parsed.
         """
         deferred, self._deferred = self._deferred, None
         cursor, self._cursor = self._cursor, None  # unless all goes well
@@ -165,7 +165,8 @@ class RegistryFetcher:
         return list(self._held.values())
 
     def _follow_or_list(self, peer: Peer, cursor: _DeltaCursor, now: float) -> bool:
-        """Have what is held follow the deltas, or the list once it is its time; False where that is in doubt.
+        """Update the held registry by the delta, or by the list once it is due; return False if it is in
+        doubt.
 
         :raises RegistryUnreachable: no answer came.
         """
@@ -192,7 +193,7 @@ class RegistryFetcher:
         return self._deltas.read(text, self._held)
 
     def _take(self, fingerprint: bytes, instances: list[Instance] | None) -> None:
-        """Hold what a list says; None for what the last one said."""
+        """Replace the held registry by a list; None stands for an unchanged list."""
         self._deltas.forget()
         self._fingerprint = fingerprint
         if instances is not None:
@@ -203,7 +204,7 @@ class RegistryFetcher:
             }
 
     def _begin(self, peer: Peer, started_ms: int, now: float, before: _DeltaCursor | None) -> None:
-        """Read the delta that others are compared with, after the list."""
+        """Read, after the list, the delta with which later ones are compared."""
         try:
             found = peer.changes_unless(b"", self._understand)
         except RegistryError:
@@ -230,7 +231,9 @@ class RegistryFetcher:
         )
 
     def _look_who_left(self, peer: Peer) -> None:
-        """Tell who deregistered lately, though no delta is followed; of evictions nobody knows yet whose."""
+        """Report the instances that left lately, though no delta is followed; evictions separately, since
+        other servers may have the renewals.
+        """
         try:
             found = peer.changes_unless(b"", self._understand)
         except RegistryError:
@@ -242,7 +245,7 @@ class RegistryFetcher:
             self.evictions_seen([key for key in gone if key in delta.lapsed])
 
     def _follow(self, peer: Peer, cursor: _DeltaCursor, now: float) -> bool:
-        """Have what is held follow the deltas; False where only the list can tell.
+        """Update the held registry by the delta; return False if only the list can tell.
 
         :raises RegistryUnreachable: no answer came.
         """
@@ -280,15 +283,19 @@ class RegistryFetcher:
         return True
 
     def _outweighs_the_list(self, delta: Delta) -> bool:
-        """Return whether a list says the same in fewer words: a delta repeats each change for three minutes.
+        """Return whether a delta is larger than the list, so that lists are cheaper: it repeats each change
+        for three minutes.
 
-        Under churn that is many times the registry, which the server renders and we read, the interpreter
-        doing nothing else meanwhile. Who leaves is proved by deltas: anyone who wants that goes on with them.
+        With many changes a delta may be many times the registry; rendering it costs the server, and parsing
+        it blocks the interpreter. Where deltas are needed as proofs of removals, they are followed all the
+        same.
         """
         return len(delta.changes) > max(FEWEST_THAT_OUTWEIGH, len(self._held)) and not self._wants_proofs
 
     def _tell_who_left(self, delta: Delta, keys: Sequence[Key]) -> None:
-        """Tell which of these left every server, as far as one of them knows, and which that one alone."""
+        """Report which of these keys left every server, as far as this one knows, and which this server
+        alone evicted.
+        """
         here_alone = delta.lapsed if len(self._peers.peers) > 1 else frozenset()
         self.removals_seen([key for key in keys if key not in here_alone])
         self.evictions_seen([key for key in keys if key in here_alone])

@@ -1,9 +1,9 @@
-"""Renewals: every Eureka lease that we hold is renewed at least twice a minute.
+"""Renewals: every Eureka lease that this process holds is renewed at least twice a minute.
 
-The server counts on two renewals a minute from each instance whatever its interval says; fewer push the
-whole registry towards self-preservation. Renewals of many instances are spread over the interval. With few
-instances each is one request, which the server forwards; with many they travel in batches, to each server
-by a sender of its own, so that a slow server delays nobody but itself.
+The server expects two renewals a minute from each instance, whatever its interval; fewer push the whole
+registry towards self-preservation. Renewals of many instances are spread over the interval. With few
+instances each renewal is one request, which the server forwards; with many they are sent in batches, to each
+server by a sender of its own, so that a slow server delays only its own renewals.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from eurekube_provider.runtime.clock import elapsed_seconds
 _log = logging.getLogger(__name__)
 
 REST_THREADS, MOST_REST_THREADS = 8, 32
-"""The threads of plain renewals: at first, and at most when they fall behind."""
+"""The number of threads for plain renewals: at first, and the most when they fall behind."""
 
 
 class Renewals:
-    """Renews what it is given until it is asked to stop.
+    """The renewals of all instances that were added, until they are removed.
 
     :param interval_seconds: the longest time between two renewals of one instance.
     """
@@ -65,14 +65,14 @@ class Renewals:
         ]
 
     def start(self, listener: HeartbeatListener) -> None:
-        """Begin to renew, and have ``listener`` look after what renewals find out."""
+        """Begin to renew, and report findings to ``listener``."""
         self._table.listener = listener
         self._ticked_at = time.monotonic()
         for thread in tuple(self._threads):
             thread.start()
 
     def stop(self) -> None:
-        """Renew no more and wait for the renewals in flight; removes nothing from Eureka."""
+        """Stop renewing, and wait for renewals that are under way; no instance is removed from Eureka."""
         with self._table.lock:
             self._table.stopped = True
             for sender in (self._rest, *self._senders):
@@ -83,9 +83,9 @@ class Renewals:
                 thread.join()
 
     def add(self, instance: Instance, *, just_registered: bool) -> None:
-        """Renew ``instance`` from now on, or go on with its new contents; does nothing while standing by.
+        """Renew ``instance`` from now on, or go on with its new contents; do nothing while standing by.
 
-        :param just_registered: its Eureka lease is fresh, so that a full interval may pass.
+        :param just_registered: True if the Eureka lease is fresh, so that a full interval may pass.
         """
         with self._table.lock:
             if self._table.stands_by:
@@ -108,9 +108,9 @@ class Renewals:
             self._plan(entry, self._now() + max(1, int(wait)))
 
     def remove(self, key: Key) -> Instance | None:
-        """Renew it no more; when this returns, no renewal of it is in flight.
+        """Stop renewing an instance, and wait for a renewal of it that is under way.
 
-        :returns: the renewed instances.
+        :returns: the instance that was renewed; None for none.
         """
         with self._table.lock:
             entry = self._table.entries.pop(key, None)
@@ -119,7 +119,7 @@ class Renewals:
             return entry.instance if entry is not None else None
 
     def stand_by(self) -> None:
-        """Renew nothing until :meth:`resume`; when this returns, no renewal is in flight."""
+        """Stop all renewals until :meth:`resume`, and wait for those under way."""
         with self._table.lock:
             self._table.stands_by = True
             left = list(self._table.entries.values())
@@ -127,18 +127,18 @@ class Renewals:
             self._table.settled.wait_for(lambda: not any(entry.in_flight for entry in left))
 
     def resume(self) -> None:
-        """Take on renewals again."""
+        """Allow renewals again after :meth:`stand_by`."""
         with self._table.lock:
             self._table.stands_by = False
 
     @property
     def stands_by(self) -> bool:
-        """Return whether somebody else renews."""
+        """True if another replica renews."""
         with self._table.lock:
             return self._table.stands_by
 
     def renew_all_now(self, peer: Peer) -> None:
-        """Send every renewal to one server at once: it may have forgotten them all."""
+        """Send every renewal to one server at once: the server may have forgotten all instances."""
         in_batches = self._peers.uses_batches(len(self))
         with self._table.lock:
             for sender in self._senders if in_batches else [self._rest]:
@@ -147,7 +147,7 @@ class Renewals:
                     sender.retry_now()
 
     def renew_soon(self, keys: Iterable[Key]) -> None:
-        """Renew these once more, besides their turns: something may be about to remove them."""
+        """Renew these instances once in addition, soon: something may be about to remove them."""
         with self._table.lock:
             held = {key for key in keys if key in self._table.entries}
             if held:
@@ -159,7 +159,7 @@ class Renewals:
             return key in self._table.entries
 
     def get(self, key: Key) -> Instance | None:
-        """Return what is renewed under this key, as it was written last; None for nothing."""
+        """Return the renewed instance of this key, as it was last written; None for none."""
         with self._table.lock:
             entry = self._table.entries.get(key)
             return entry.instance if entry is not None else None
@@ -169,17 +169,19 @@ class Renewals:
             return len(self._table.entries)
 
     def held(self) -> list[Instance]:
-        """Return what is renewed."""
+        """Return all renewed instances."""
         with self._table.lock:
             return [entry.instance for entry in self._table.entries.values()]
 
     def take_due(self) -> dict[Key, None]:
-        """Take what is due now, each with its next turn planned."""
+        """Return the keys that are due now, and plan the next turn of each."""
         with self._table.lock:
             return self._take_due(self._now())
 
     def liveness(self) -> list[Liveness]:
-        """The renewing threads; only the one that hands out what is due goes round by itself."""
+        """Return the liveness of the renewing threads; only the one that hands out due renewals reports
+        progress.
+        """
         ticker, *senders = self._threads
         age = time.monotonic() - self._ticked_at
         renewed = self.counts.last_minute
@@ -188,7 +190,7 @@ class Renewals:
 
     @property
     def counts(self) -> RenewalCounts:
-        """Return how the renewals went so far."""
+        """The numbers of renewals so far, by result."""
         with self._table.lock:
             return RenewalCounts(
                 accepted=self._table.accepted,
@@ -200,7 +202,7 @@ class Renewals:
             )
 
     def _run(self) -> None:
-        """Hand out what is due, tick by tick."""
+        """Hand out due renewals, tick by tick."""
         while True:
             self._ticked_at = time.monotonic()
             in_batches = self._uses_batches()  # may ask the servers: no lock is held
@@ -215,7 +217,9 @@ class Renewals:
             self._stopped.wait(windows.RENEWAL_TICK - elapsed_seconds() % windows.RENEWAL_TICK)
 
     def _take_due(self, now: int) -> dict[Key, None]:
-        """Take what is due, after a sleep of the machine all of it, and spread it again; the lock is held."""
+        """Take the keys that are due, after a sleep of the machine all of them, and spread them again; the
+        lock must be held.
+        """
         if now - self._tick > self._interval / windows.RENEWAL_TICK:
             _log.warning(
                 "clock jumped, renewing overdue instances now",
@@ -242,8 +246,10 @@ class Renewals:
         return threading.Thread(target=self._rest.run, args=(1,), name=name, daemon=True)
 
     def _keep_up(self) -> None:
-        """Have another thread where plain renewals wait for one, and say so when all of them are too few; the
-        table's lock is held. A server that does not answer is none of it: that is said by its sender.
+        """Start another thread where plain renewals have to wait for one, and log when all threads are too
+        few.
+
+        The table's lock must be held. Servers that do not answer are left out: their senders report them.
         """
         senders = [sender for sender in (self._rest, *self._senders) if not sender.failing_seconds()]
         late = max((sender.late_seconds() for sender in senders), default=0.0)
@@ -275,14 +281,14 @@ class Renewals:
             return False
 
     def _senders_for(self, *, in_batches: bool) -> list[HeartbeatSender]:
-        """Where to send what is due."""
+        """Return the senders to which due renewals are handed."""
         if not in_batches:
             return [self._rest]
         is_cut_off = any(sender.failing_seconds() > windows.PLAIN_RENEWALS_AFTER for sender in self._senders)
         return [*self._senders, self._rest] if is_cut_off else self._senders
 
     def _period(self, instance: Instance) -> int:
-        """The ticks between two renewals: more often than promised does no harm, less often could."""
+        """Return the number of ticks between two renewals; renewing more often than promised is harmless."""
         seconds = min(self._interval, instance.lease.renewal_interval_seconds)
         return max(1, int(seconds / windows.RENEWAL_TICK))
 

@@ -1,19 +1,19 @@
-"""Instances in doubt: the servers are asked for them, it is judged what became of them, and that is fixed.
+"""Instances in doubt: the servers are asked for them, and wrong or left-over ones are repaired.
 
-What was removed is looked for again on every server: one may have missed it, or been given it again. A server
-forwards a renewal up to a second after it came. Where a removal overtakes it, its receiver does not know the
-instance any more, and the sender registers it there. Nobody renews that, so that it lapses in the end; but
-until then callers would find it. So does a server that was frozen or cut off meanwhile: it still holds what
-was removed elsewhere, and tells the others of it when it is back. So once it has been asked, they are all
-asked again.
+A removed instance is looked for again on every server, which may have missed the removal, or got the instance
+back. A server forwards a renewal up to a second after it came. If a removal overtakes the renewal, the
+receiving server no longer knows the instance, and the sending one registers it there. Nobody renews that
+instance, so that it lapses in the end; but until then callers would find it. The same happens with a server
+that was frozen or cut off: it still holds the instance, and tells the others of it when it is back. So once
+it has been asked, all servers are asked again.
 
-What was registered again meanwhile stays. But the removal may still be on its way: in a server that was
-frozen when it was sent, or from one server to the others. Neither knows of the registration that came after
-it. So it is renewed soon, to find out whether it is still there.
+An instance that was registered again meanwhile stays. But the removal may still be on its way: in a server
+that was frozen when it was sent, or from one server to the others, which do not know of the later
+registration. So the instance is renewed soon, to find out whether it is still there.
 
-A registration, or a status, may be late as well: sent to a server that was frozen, and carried out when the
-instance had been removed, or was wanted otherwise. What is found so is not removed here: its owner is
-informed.
+A registration, or a status, may also come late: it was sent to a frozen server, which carries it out when the
+instance has been removed, or is wanted otherwise. Such an instance is not removed here: its owner is
+notified.
 
 Source: PeerEurekaNode.heartbeat and AcceptorExecutor of Netflix/eureka.
 """
@@ -57,21 +57,24 @@ from eurekube_provider.eureka.uncached_reads import (
 _log = logging.getLogger(__name__)
 
 MOST_LOOKED_FOR_LONGER = 1_000
-"""How many that are due at once are looked for longer, with several reads each; the rest is left to lapse."""
+"""The most instances, due at once, that are looked for longer, with several reads each; more are left to
+lapse.
+"""
 
 MOST_ASKED = 500
-"""How many instances that are listed no more are asked for within :data:`.windows.PROOFS_COUNTED`, of each
-server: where all vanish at once, as from one that lost its memory, the rest must wait."""
+"""The most unlisted instances that each server is asked for within :data:`.windows.PROOFS_COUNTED`: if all
+vanish at once, as when a server lost its memory, the rest must wait.
+"""
 
 CHUNK = 2 * READS_AT_ONCE
-"""How many of them are read at once: within two answers of each server."""
+"""The number of unlisted instances that are read at once: within two answers of each server."""
 
 
 class Repair:
-    """Fixes what became of instances that are in doubt.
+    """The repair of instances that are in doubt.
 
     A :class:`~eurekube_provider.eureka.registry.heartbeats.HeartbeatListener`. One loop looks at each server,
-    on a thread of that server's own, since one that hangs takes its time.
+    on a thread of that server's own, since a server that hangs blocks its thread.
     """
 
     def __init__(
@@ -94,19 +97,19 @@ class Repair:
         ]
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the threads that check the servers."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Look at nothing more."""
+        """Stop the threads, and wait for them."""
         self._stopped.set()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()
 
     def liveness(self) -> list[Liveness]:
-        """Tell of the threads that look."""
+        """Return the liveness of the threads that check the servers."""
         return liveness_of(self._threads)
 
     def _run(self, peer: Peer) -> None:
@@ -128,10 +131,11 @@ class Repair:
     # What was removed, or may come late.
 
     def look(self, peer: Peer, *, was_away: bool = False) -> bool:
-        """Look at one server for what is due.
+        """Check one server for the removed or late instances that are due; ask nothing if none is.
 
-        :param was_away: it did not answer the last time: what it missed is looked for elsewhere as well.
-        :returns: the value of ``was_away`` for the next time; nothing is asked where nothing is due.
+        :param was_away: True if the server did not answer the last time: other servers are then checked as
+            well.
+        :returns: the value of ``was_away`` for the next time.
         """
         due = self._table.due(peer.url)
         if not due:
@@ -150,7 +154,7 @@ class Repair:
         return False
 
     def _judge_looks(self, peer: Peer, due: Sequence[Look]) -> int:
-        """Remove what is left, and fix what came late; returns how many were removed."""
+        """Remove left-over instances, and repair late ones; return the number of removals."""
         held = self._read_at(peer, [look.instance.key for look in due])
         self._peers.answered(peer)
         removed = 0
@@ -172,9 +176,10 @@ class Repair:
         return rules.judge_look(look, record, found, int(time.time() * 1000))
 
     def _read_at(self, peer: Peer, keys: Sequence[Key]) -> dict[Key, Instance | None]:
-        """Return what is held there, one by one: a batch would renew what it reads, which is to be dead.
+        """Read instances from a server one by one: a batch would renew them, and they are to end.
 
-        Behind one URL it is asked more often, since each answer may be another server's.
+        Where several servers answer at one URL it is asked more often, since each answer may come from
+        another one.
         """
         refused: Refused = {}
         servers = self._restarts.servers_behind
@@ -189,9 +194,9 @@ class Repair:
         return held
 
     def _remove(self, peer: Peer, look: Look, found: Instance | None) -> bool:
-        """Remove what is left, from a server that holds it: only that one tells the others.
+        """Remove a left-over instance at a server that holds it: only that server tells the others.
 
-        :param found: as it was read just now; None where it must be read again, since of many the last is
+        :param found: the instance as it was just read; None to read it again, since among many the last is
             removed some time after all were read.
         """
         key = look.instance.key
@@ -204,7 +209,7 @@ class Repair:
         return any(not self._table.holds(key) and peer.deregister(*key) for _ in range(MOST_TRIES))
 
     def _came_late(self, found: Instance) -> None:
-        """Tell the owner of an instance that may have come when nobody expected it any more."""
+        """Notify the owner of an instance that may have come late, or repair its status."""
         if not self._ownership.is_ours(found):
             return
         (found,) = self._table.marked([found])
@@ -223,7 +228,7 @@ class Repair:
         self._table.tell([found.owner])
 
     def _is_sent_again(self, key: Key) -> bool:
-        """Return whether an OUT_OF_SERVICE stands at some servers only, and was not set just now."""
+        """Return whether only some servers have an OUT_OF_SERVICE, and still do after a moment."""
         for _ in range(2):
             held, failures = self._peers.read_everywhere(*key)
             if not rules.is_sent_again(Servers(held, are_all=not failures)):
@@ -233,10 +238,11 @@ class Repair:
         return True
 
     def _bring_status(self, found: Instance) -> None:
-        """Tell a server again that holds another status than we wrote last, see :func:`.rules.overtaken`.
+        """Send a server its instance's status again if it holds another one than was last written, see
+        :func:`.rules.overtaken`.
 
-        It is sent what stands elsewhere, with the same timestamp: what is written meanwhile prevails.
-        Where it stands nowhere, the owner is informed.
+        The server gets the version that the other servers hold, with the same timestamp: a later write
+        prevails. If no server holds that version, the owner is notified.
         """
         ours = self._renewals.get(found.key)
         if ours is None or found.status is ours.status:
@@ -268,7 +274,9 @@ class Repair:
     # What a renewal finds missing, or otherwise than it was registered.
 
     def missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
-        """Bring level a server that lacks these; where all do, tell the owners, and restore stacks'."""
+        """Copy instances that a server lacks to it; if all servers lack them, notify the owners, and
+        restore those of stacks.
+        """
         lost = instances
         if peer is not None:
             removed = self._removed_from(peer, instances)
@@ -292,7 +300,7 @@ class Repair:
                 self._stacks.lost(instance)
 
     def newer(self, stored: Instance) -> None:
-        """Take what somebody else wrote for known, and tell its former owner."""
+        """Note an instance that somebody else wrote, and notify its former owner."""
         known = self._table.get(stored.key)
         self._table.found(stored)
         if self._ownership.is_ours(stored) and (known is None or known.owner == stored.owner):
@@ -302,12 +310,14 @@ class Repair:
         self._table.tell((stored.owner, known.owner if known else None))
 
     def answers_again(self, peer: Peer) -> None:
-        """Ask at once whether the server was restarted."""
+        """Ask at once whether a server that answers again was restarted."""
         _log.warning("Eureka server answers again", extra={"url": peer.url})
         self._restarts.notice()
 
     def _removed_from(self, peer: Peer, instances: Sequence[Instance]) -> set[Key]:
-        """Return what of stacks' was removed there, and is not to be brought back from the others."""
+        """Return the stacks' registrations that were removed at a server, and must not be copied back from
+        the others.
+        """
         held_lately = [one.key for one in instances if self._table.accepted_lately(peer.url, one)]
         if not held_lately or peer.url not in self._restarts.notice():
             return set()
@@ -321,7 +331,9 @@ class Repair:
         return {key for key, found in held.items() if found is None}
 
     def _level(self, instances: Sequence[Instance], peer: Peer) -> list[Instance]:
-        """Register on ``peer`` what the other servers hold; returns what none of them does."""
+        """Register on ``peer`` the instances that other servers hold; return those that none of them
+        holds.
+        """
         found: dict[Key, Instance] = {}
         for other in self._peers.in_order():
             left = [instance for instance in instances if instance.key not in found]
@@ -345,7 +357,7 @@ class Repair:
     # What a list shows otherwise than it is known, or no more.
 
     def settle(self, keys: Iterable[Key]) -> None:
-        """Read instances of which a list contradicts what we knew, and tell their owners."""
+        """Read the instances for which a list contradicts what this process knew, and notify their owners."""
         for key in keys:
             before = self._table.get(key)
             try:
@@ -361,7 +373,7 @@ class Repair:
             self._table.tell_of([one for one in (before, now) if one is not None])
 
     def renew_no_more(self, instances: Iterable[Instance]) -> None:
-        """End the renewals of what somebody else has taken over, or it would never lapse."""
+        """Stop renewing instances that another owner has taken over, so that they can lapse."""
         for instance in instances:
             if instance.key not in self._renewals or self._ownership.is_ours(instance):
                 continue
@@ -373,20 +385,20 @@ class Repair:
             self._table.tell([ours.owner if ours is not None else None])
 
     def _vanished(self, key: Key) -> None:
-        """Take it for gone, since no server holds it.
+        """Note that no server holds the instance.
 
-        If they forgot it, what a person had set over its status comes back with it.
+        If the servers forgot it, a person's override is restored with the instance.
         """
         self._table.gone(key, is_forgotten=self._restarts.lost_memory)
 
     def find_unlisted(self, keys: Iterable[Key]) -> UnlistedInstances:
-        """Find what became of instances that are listed no more, as a list may have gaps.
+        """Ask the servers about instances that no list shows any more, as a list may have gaps.
 
-        A server says in its delta that it deregistered the instance, or evicted it where there is no other
-        server that may have its renewals. Or no server holds it, by the uncached read of each: of a server
-        that was started a moment ago that proves nothing, since it may not have heard of the instance yet. If
-        no server said that it evicted it, it is gone by absence alone: a Eureka that never had it says the
-        same. Of what no request can name, or a server refuses to tell, deltas alone say something.
+        An instance has left if a server says in its delta that it deregistered the instance, or evicted it
+        and no other server may have its renewals; or if no server holds it by an uncached read. A server that
+        was started a moment ago proves nothing, since it may not have heard of the instance yet. Without an
+        eviction in a delta, absence is the only proof: a Eureka that never had the instance answers the same.
+        For an instance that no request can name, or that a server refuses to show, only deltas are a proof.
 
         :raises RegistryError: no server answers.
         """
@@ -411,10 +423,10 @@ class Repair:
         return UnlistedInstances(tuple(registered), frozenset(gone), frozenset(absent))
 
     def _read_in_chunks(self, keys: list[Key], refused: Refused) -> UncachedReads:
-        """Read in chunks, and all the rest at once when a server is silent.
+        """Read instances in chunks, and all remaining ones at once when a server is silent.
 
-        Of very many the nearest server has read all before one that is farther away has read half, and that
-        would count as silent.
+        Without chunks, the nearest server would answer for very many instances before a more distant one had
+        answered half of them, and the distant one would count as silent.
         """
         found = UncachedReads({}, {})
         while keys:
@@ -424,7 +436,7 @@ class Repair:
         return found
 
     def _have_settled_alone(self) -> bool:
-        """Return whether every server has run for long enough, and is alone at its URL."""
+        """Return whether every server has run for long enough, and is the only one at its URL."""
 
         def have_settled() -> bool:
             ages = (self._restarts.runs_for(peer.url) or 0.0 for peer in self._peers.peers)

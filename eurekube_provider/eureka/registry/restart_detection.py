@@ -1,8 +1,8 @@
-"""Finds out that a Eureka server was restarted, and so has forgotten what it held.
+"""Detection of Eureka servers that were restarted, and so have forgotten their instances.
 
-Behind one URL there may be several servers, by a load balancer or a Kubernetes Service: each answer may come
+Several servers may answer at one URL, behind a load balancer or a Kubernetes Service: each answer may come
 from another one, with another start time. So a restart is a start time that was not seen at its URL lately,
-of a server that has not run for longer than we know the URL.
+of a server that has run for a shorter time than the URL is known.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from eurekube_provider.eureka.rules import Servers
 _log = logging.getLogger(__name__)
 
 READS_BEHIND_BALANCER = 6
-"""How many connections are made behind a balancer: of two servers all reach the same one once in 32 times."""
+"""The number of connections that are made to find several servers behind a balancer: with two servers, all
+connections reach the same one once in 32 times.
+"""
 
 _UPTIME = re.compile(r"(\d+) days? (\d+):(\d+)")
 
 
 def running_seconds(status: ServerStatus, now: float) -> float | None:
-    """Return for how long the server has run, by its own clock; None where it does not say.
+    """Return the seconds for which the server has run, by its own clock; None where it does not say.
 
-    :param now: Unix time by our clock.
+    :param now: Unix time by this machine's clock.
     """
     if status.started_timestamp_ms is None:
         return None
@@ -46,9 +48,9 @@ def running_seconds(status: ServerStatus, now: float) -> float | None:
 
 @dataclass(slots=True)
 class StartTimes:
-    """The start times that were seen at one URL. All times but those are by the monotonic clock.
+    """The start times that were seen at one URL. All other times are by the monotonic clock.
 
-    :ivar seen_at: when each start time was seen last.
+    :ivar seen_at: by start time, when it was last seen.
     """
 
     first_read_at: float | None = None
@@ -56,7 +58,7 @@ class StartTimes:
     seen_at: dict[int, float] = field(default_factory=dict)
 
     def take(self, started_ms: int, running_seconds: float, now: float) -> bool:
-        """Learn from an answer; returns whether it is that of a server that was restarted."""
+        """Note the start time of an answer; return whether the answer shows a restart."""
         is_news = started_ms not in self.seen_at
         unread_seconds = now - self.last_read_at + windows.CLOCK_ROUNDING
         is_restart = (
@@ -77,7 +79,7 @@ class StartTimes:
 class RestartDetection:
     """Detects restarts of the servers of one Eureka; any number of threads may share it.
 
-    :param restarted: called with the URL's client when a server there was restarted since it was asked first.
+    :param restarted: called with the URL's client when a server there was restarted since the first request.
     """
 
     def __init__(self, peers: Peers, restarted: Callable[[Peer], None]) -> None:
@@ -90,8 +92,8 @@ class RestartDetection:
 
     @property
     def started_by_url(self) -> Mapping[str, int]:
-        """Return when each server was started, in milliseconds by its own clock: of those behind one URL the
-        last, and without those that do not say.
+        """The time at which each server was started, in milliseconds by its own clock: the latest of
+        several servers at one URL; servers that do not say are left out.
         """
         with self._lock:
             return {url: max(starts.seen_at) for url, starts in self._starts_by_url.items()}
@@ -104,28 +106,28 @@ class RestartDetection:
 
     @property
     def servers_behind(self) -> int:
-        """Return how many servers have answered at one URL lately, at most.
+        """The most servers that have answered lately at any one URL.
 
-        It is 1 but behind a load balancer, or for a while after a restart.
+        1, except behind a load balancer, or for a while after a restart.
         """
         with self._lock:
             return max((len(starts.seen_at) for starts in self._starts_by_url.values()), default=1)
 
     def has_memory(self, url: str) -> bool:
-        """Return whether one server alone has answered at ``url`` lately.
+        """Return whether only one server has answered at ``url`` lately, and was not restarted.
 
-        It was not restarted either, so that it has not forgotten what it lacks.
+        An instance that such a server lacks was not forgotten.
         """
         with self._lock:
             return url in self._starts_by_url and len(self._starts_by_url[url].seen_at) == 1
 
     @property
     def lost_memory(self) -> bool:
-        """Return whether what is missing may have been forgotten, and not removed."""
+        """True if a missing instance may have been forgotten by a restarted server, and not removed."""
         return time.monotonic() - self._seen_at < windows.MEMORY_LOST
 
     def servers(self, held: Mapping[str, Instance | None], *, are_all: bool) -> Servers:
-        """Put what servers answered of one key together with what is known of these servers.
+        """Return servers' answers on one key together with what is known of these servers.
 
         :param are_all: True if none of them failed to answer.
         """
@@ -139,12 +141,12 @@ class RestartDetection:
         )
 
     def notice(self, grace_seconds: float | None = None, *, ends_connections: bool = False) -> frozenset[str]:
-        """Ask at each URL since when the server runs. Raises nothing.
+        """Ask at each URL for how long the server has run, and note restarts. Raises nothing.
 
-        :param ends_connections: close each connection behind the answer: a balancer may send the next one to
-            another server.
+        :param ends_connections: True to close each connection after the answer: a balancer may send the next
+            one to another server.
         :param grace_seconds: as for :meth:`~eurekube_provider.eureka.peers.Peers.each`.
-        :returns: the URLs at which it was said.
+        :returns: the URLs that answered.
         """
         answered: set[str] = set()
         statuses, _ = self._peers.each(
@@ -170,8 +172,10 @@ class RestartDetection:
         return frozenset(answered)
 
     def detect_behind_balancer(self) -> None:
-        """Find out whether there are several servers behind a URL: a balancer of connections, as a Service of
-        Kubernetes is, sends all that goes over one that is kept open to the same server. Raises nothing.
+        """Find out whether several servers answer at one URL, by new connections. Raises nothing.
+
+        A balancer of connections, such as a Kubernetes Service, sends all requests of one open connection to
+        the same server.
         """
         for _ in range(READS_BEHIND_BALANCER):
             if self.servers_behind > 1:
@@ -179,7 +183,9 @@ class RestartDetection:
             self.notice(ends_connections=True)
 
     def notice_all(self) -> frozenset[str]:
-        """Do :meth:`notice` so often that a balancer has sent us to each server, unless one was restarted."""
+        """Repeat :meth:`notice` so often that a balancer has reached each server, or until a restart is
+        found.
+        """
         servers = self.servers_behind
         answered: frozenset[str] = frozenset()
         for _ in range(servers + 1 if servers > 1 else 1):

@@ -1,7 +1,7 @@
-"""Registrations of stacks that are renewed here: those that ask this operator to.
+"""Stacks' registrations that this process renews, since they ask for this operator.
 
-A stack's program does not run all the time: what a server forgot is restored here, and what a person removed
-is left alone.
+A stack's program does not run all the time: an instance that a server forgot is restored here, and one that a
+person removed is left alone.
 """
 
 from __future__ import annotations
@@ -25,12 +25,16 @@ from eurekube_provider.eureka.writer import Writer
 _log = logging.getLogger(__name__)
 
 NEW_AT_ONCE = 250
-"""How many new registrations are read at once, before the first of them are renewed. Of more, as after a
-change of leader, the next ones are read two seconds later: on end, 10,000 would cost each server 12 s of its
-processor, and syncers' changes would wait."""
+"""The number of new registrations that are read at once, before the first of them are renewed.
+
+Of more, as after a change of leader, the next ones are read two seconds later: without a pause, 10,000 would
+cost each server 12 s of its processor, and syncers' changes would wait.
+"""
 
 MOST_COMPARED = 8
-"""How many others are read where one server lacks something: do servers hold the same at all?"""
+"""The most other instances that are read, when one server lacks an instance, to find out whether the
+servers share any at all.
+"""
 
 
 class Stacks:
@@ -46,20 +50,20 @@ class Stacks:
         self._restoring: set[Key] = set()  # what a server forgot, and could not be restored yet
 
     def stand_by(self) -> None:
-        """Forget everything: another replica renews."""
+        """Forget all registrations, since another replica renews them."""
         self._restoring.clear()
         with self._lock:
             self._suggested = {}
 
     @property
     def stands_by(self) -> bool:
-        """Return whether another replica renews."""
+        """True if another replica renews."""
         return self._renewals.stands_by
 
     def take(self, listed: Iterable[Instance]) -> None:
-        """Learn from a list of the whole registry; what is new to us is read by :meth:`check`.
+        """Process a list of the whole registry; :meth:`check` reads the registrations that are new here.
 
-        A list may be half a minute old, or that of a server which missed a removal.
+        A list may be half a minute old, or come from a server that missed a removal.
         """
         if self._renewals.stands_by:
             return
@@ -80,9 +84,10 @@ class Stacks:
             self._suggested = {one.key: one for one in sorted(suggested, key=_lapses_at)}
 
     def check(self) -> None:
-        """Read what a list suggested on every server that answers, and renew what stands there.
+        """Read the registrations that a list suggested on every server that answers, and renew the existing
+        ones.
 
-        Of very many only a part, which may lapse first; the next reading goes on.
+        Of very many only those that may lapse first are read; the next reading goes on.
         """
         while not self._renewals.stands_by:
             with self._lock:
@@ -102,7 +107,9 @@ class Stacks:
                 return
 
     def _judge_all(self, listed: Sequence[Instance]) -> None:
-        """Renew those that stand; one that nobody may read stops no other."""
+        """Read the listed registrations, and renew the existing ones; one that a server refuses to show
+        does not stop the others.
+        """
         refused: Refused = {}
         reads = self._read([one.key for one in listed], refused)
         for one in listed:
@@ -116,9 +123,9 @@ class Stacks:
             self._table.drop(one)
 
     def _judge(self, listed: Instance, reads: UncachedReads, *, are_all: bool) -> None:
-        """Renew it if it stands.
+        """Renew a listed registration if the servers' answers show that it exists and was not removed.
 
-        :param are_all: True if each server said something of it.
+        :param are_all: True if each server answered about the registration.
         """
         servers, now = self._restarts.servers(reads.of(listed.key), are_all=are_all), time.time()
         record, found = self._table.record(listed.key), servers.found
@@ -139,7 +146,9 @@ class Stacks:
             self._table.drop(ours or listed)
 
     def lost(self, instance: Instance) -> None:
-        """A server that held it does not, or none does: restored if one forgot it, else dropped."""
+        """Restore a registration that a renewal missed if a server forgot it; stop renewing it if somebody
+        removed it.
+        """
         self._renewals.remove(instance.key)
         self._table.gone(instance.key)
         try:
@@ -176,9 +185,9 @@ class Stacks:
     def _judge_missing(
         self, instance: Instance, reads: UncachedReads, answered: Set[str]
     ) -> tuple[Verdict, Servers]:
-        """Judge what became of it, and return what the servers say.
+        """Judge why a registration is missing, and return the verdict with the servers' answers.
 
-        :param answered: the servers that said just before the reads since when they run.
+        :param answered: the servers that, just before the reads, told for how long they have run.
         """
         key, are_all = instance.key, not reads.failures
         servers = self._restarts.servers(reads.of(key), are_all=are_all)
@@ -205,7 +214,7 @@ class Stacks:
         return verdict, servers
 
     def _servers_share(self) -> bool:
-        """Return whether anything that is known stands on all servers that answer.
+        """Return whether at least one known instance is on all servers that answer.
 
         :raises RegistryError: no server answered.
         """
@@ -222,10 +231,11 @@ class Stacks:
     def _read(
         self, keys: list[Key], refused: Refused | None = None, *, ends_with_restart: bool = False
     ) -> UncachedReads:
-        """Read on every server; behind a load balancer so often that it has sent us to each.
+        """Read instances on every server; behind a load balancer often enough to reach each of its servers.
 
-        :param refused: is given those of which a server refuses to say anything; without it that raises.
-        :param ends_with_restart: read no more where one was restarted, which what is missing is put down to.
+        :param refused: receives the instances that a server refuses to show; without it a refusal raises.
+        :param ends_with_restart: True to stop reading once a server was restarted, which explains missing
+            instances.
         :raises RegistryError: no server answered.
         """
         reads = read_everywhere(self._peers, keys, refused)
@@ -243,6 +253,8 @@ def _log_fields(instance: Instance) -> dict[str, str]:
 
 
 def _lapses_at(listed: Instance) -> float:
-    """Unix time at which a server may evict it if nobody renews it; 0 where the list does not say."""
+    """Return the Unix time at which a server may evict the instance if nobody renews it; 0 where the list
+    does not say.
+    """
     ends = listed.lease_ends_ms
     return 0.0 if ends is None else ends / 1000 + listed.lease.duration_seconds

@@ -1,4 +1,4 @@
 """Mirrors: applications registered in Eureka, shown in the cluster as Services and EndpointSlices.
 
-Loaded only where the operator is asked to (``--mirrors``): without it none of this takes memory.
+The package is loaded only with ``--mirrors``: without mirrors it takes no memory.
 """

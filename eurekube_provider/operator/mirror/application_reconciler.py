@@ -1,7 +1,7 @@
-"""One application of a mirror: what is read for its decision, and how that is carried out.
+"""One application of a mirror: the inputs of its decision, and the writes that carry the decision out.
 
-One application is decided after the other, and the writes of one wait for no other's. Of one application the
-Service comes first, then its slices, new ones before what goes.
+Applications are decided one after the other; their writes do not wait for each other. The writes of one
+application have an order: first the Service, then its slices, created ones before deleted ones.
 """
 
 from __future__ import annotations
@@ -40,13 +40,15 @@ _log = logging.getLogger(__name__)
 
 
 def _is_refused(endpoint: MirrorEndpoint, policy: AddressPolicy, mirror: Mirror) -> bool:
-    """Return whether an endpoint that is shown may be shown no more."""
+    """Return whether a mirrored endpoint may not be shown any longer."""
     address = policy.judged(endpoint.address, mirror.allowed)
     return address is None or bool(address.refusal)
 
 
 class ApplicationReconciler:
-    """Decides for one application at a time of each mirror; the writes may be carried out by any threads."""
+    """The decisions for each application of a mirror, one at a time; any threads may carry out their
+    writes.
+    """
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class ApplicationReconciler:
         self._names, self._services, self._clock = names, manager, clock
         self._held: dict[tuple[MirrorKey, str], Mapping[str, float]] = {}
         self.released: set[MirrorKey] = set()
-        """Mirrors whose release was obeyed, and of which not all that waited has gone yet."""
+        """Mirrors whose release was obeyed, while some held endpoints are still to be removed."""
         self._done: dict[tuple[MirrorKey, str], tuple[MirrorSituation, MirroredService]] = {}
 
     def decided(
@@ -69,8 +71,8 @@ class ApplicationReconciler:
     ) -> Write | None:
         """Decide what the Service of an application shall show.
 
-        :param now: the part of the round in which what is found is noted.
-        :returns: the writes, if any are allowed: once, before the next round, on any thread.
+        :param now: the part of the round that collects this application's results.
+        :returns: the writes, if any are needed: to be called once, before the next round, on any thread.
         """
         place = (now.key, name)
         situation = self._situation(now, application, name, instances)
@@ -95,7 +97,7 @@ class ApplicationReconciler:
     def _situation(
         self, now: MirrorRound, application: str, name: str, instances: list[Instance]
     ) -> MirrorSituation:
-        """Return what the local copies and the lists say."""
+        """Return the input of the decision, from the local copies and Eureka's lists."""
         place, service = (now.key, name), now.services.get(name)
         return MirrorSituation(
             now.mirror,
@@ -119,7 +121,9 @@ class ApplicationReconciler:
         )
 
     def _with_answers(self, now: MirrorRound, situation: MirrorSituation) -> MirrorSituation:
-        """Return the situation with what is shown so far, and what Eureka and the DNS are asked for it."""
+        """Return the situation with the endpoints shown so far, and with the answers of Eureka and the
+        DNS.
+        """
         application, mirror = situation.application, situation.mirror
         # By another name, too: what is called there is called here from now on.
         moving = [one for other, one in now.shown_before.get(application, ()) if other != situation.name]
@@ -142,12 +146,12 @@ class ApplicationReconciler:
         return replace(situation, unlisted=unlisted, hosts=hosts)
 
     def _leave(self, now: MirrorRound, name: str) -> None:
-        """Take our slices from a person's Service."""
+        """Delete the mirror's slices of a Service that a person owns."""
         self._services.disown(now.item, name)
         self.take_away(now.key, name, None, now.slices.get(name, ()))
 
     def _write(self, now: MirrorRound, situation: MirrorSituation, decision: MirrorDecision) -> None:
-        """Write the Service, then its slices, and note what is shown."""
+        """Write the Service, then its slices, and record the shown endpoints."""
         name, verdict = situation.name, decision.verdict
         service, room = situation.service, SlicePlan()
         if decision.service is None:
@@ -184,7 +188,7 @@ class ApplicationReconciler:
             self._done[place] = (situation, shown)
 
     def _find_unlisted(self, now: MirrorRound, application: str, ids: Iterable[str]) -> UnlistedInstances:
-        """Return the fate of instances that are called here and that Eureka does not list."""
+        """Return the fate of instances that the cluster shows and that Eureka does not list."""
         asked = [(application, instance_id) for instance_id in ids if instance_id]
         if not asked:
             return UnlistedInstances()
@@ -198,7 +202,7 @@ class ApplicationReconciler:
             return UnlistedInstances()
 
     def take_away(self, key: MirrorKey, name: str, service: Object | None, slices: Iterable[Object]) -> None:
-        """Remove what a mirror shows no more, because a person said so."""
+        """Delete a Service and slices that a mirror does not show any longer, because a person said so."""
         if service is not None:
             self._writer.delete_service(service)
         for one in slices:
@@ -207,23 +211,23 @@ class ApplicationReconciler:
             table.pop((key, name), None)
 
     def count_again(self, key: MirrorKey) -> None:
-        """Eureka does not answer: how long what vanished is kept counts from when it answers again.
+        """Restart the hold of a mirror's missing instances, since Eureka does not answer.
 
-        Who was to register again has had no time for it: a server that comes back may have lost its memory.
+        A server that comes back may have lost its memory, and instances need time to register there again.
         """
         # In a copy: other Eurekas' mirrors are written meanwhile.
         for place in [one for one in list(self._held) if one[0] == key]:
             self._held[place] = {}
 
     def forget(self, key: MirrorKey) -> None:
-        """The mirror is gone."""
+        """Forget a mirror that was deleted."""
         self.released.discard(key)
         for table in (self._held, self._done):
             for place in [one for one in list(table) if one[0] == key]:
                 table.pop(place, None)
 
     def forget_all(self) -> None:
-        """Forget how long something was held: that counts again for each replica that leads."""
+        """Forget since when endpoints are held: each new leader counts that time anew."""
         self._held.clear()
         self._done.clear()
         self.released.clear()

@@ -1,7 +1,8 @@
-"""The cluster's own addresses, where no mirror may send calls.
+"""The cluster's own addresses, to which no mirror may send calls.
 
-Known from what the API tells of networks (ServiceCIDRs, the nodes' pod networks), from what a person said of
-them, and from the Services and endpoints that the operator watches anyway.
+They come from the API's networks (ServiceCIDRs, the nodes' pod networks), from networks in the settings, and
+from
+the Services and endpoints that the operator watches anyway.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ from eurekube_provider.core.objects import Object
 from eurekube_provider.kube.access import NODES, SERVICE_CIDRS, KubeAccess
 
 REFRESH_SECONDS, OLDEST_SECONDS = 60.0, 120.0
-"""How often it is read again, between reconciles; and how old it may be when one begins."""
+"""Seconds after which the addresses are read again between reconciles, and their greatest age in seconds when
+a
+reconcile begins.
+"""
 
 
 class ClusterAddresses:
-    """Addresses that mirrors may show in this cluster; any number of threads may share it.
+    """The addresses that mirrors may show in this cluster; any number of threads may share it.
 
-    :param allowed: the operator's networks.
+    :param allowed: the networks that the operator's settings allow.
     :param cluster: networks that a person named as the cluster's own.
-    :param services: all Services that are watched; ``slices`` all EndpointSlices but the mirrors'.
+    :param services: returns all watched Services; ``slices`` returns all EndpointSlices but the mirrors'.
     """
 
     def __init__(
@@ -46,18 +50,18 @@ class ClusterAddresses:
         self._read_at = 0.0
 
     def policy(self) -> AddressPolicy:
-        """Return the addresses that may be mirrored, read two minutes ago at most; the same object while it
-        stays so.
+        """Return the addresses that may be mirrored, at most two minutes old; an unchanged policy is the same
+        object.
 
-        :raises KubernetesError: it was never read, and cannot be.
+        :raises KubernetesError: the addresses were never read, and cannot be.
         """
         with self._lock:
             return self._not_older_than(OLDEST_SECONDS)
 
     def refresh(self) -> bool:
-        """Read it again where it is a minute old; whether it became another one.
+        """Read the addresses again if they are a minute old; return whether they have changed.
 
-        It takes two lists and a look at all that is watched: time that no change has to wait for.
+        A reading takes two lists and a pass over all watched objects, and no change has to wait for it.
         """
         with self._lock:
             before = self._policy
@@ -66,8 +70,8 @@ class ClusterAddresses:
             return self._policy is not before
 
     def _not_older_than(self, seconds: float) -> AddressPolicy:
-        """Return the addresses that may be mirrored, read again where they are older than that; the lock is
-        held.
+        """Return the addresses that may be mirrored, read again if they are older than ``seconds``; the
+        caller holds the lock.
         """
         now, known = self._clock(), self._policy
         if known is not None and now - self._read_at < seconds:

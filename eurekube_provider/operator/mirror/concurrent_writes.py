@@ -1,8 +1,8 @@
-"""Writes of which none waits for another: of several Services at once, of each Service in their order.
+"""Concurrent writes: those of several Services run at once, those of one Service in their order.
 
-An API server takes milliseconds for a write, most of them for its disk, and so a mirror of two hundred
-applications took as many times that. What is decided is decided by one thread at a time, since it may ask
-Eureka, which must not be asked by many at once.
+An API server takes milliseconds for a write, most of them for its disk, and one write at a time would make a
+mirror of two hundred applications slow. Decisions are made by one thread at a time, since a decision may read
+Eureka, which must not get many requests at once.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 WRITERS = 8
-"""How many writes of one Eureka's mirrors are under way at once; Kubernetes' EndpointSlice controller has
-five workers."""
+"""Number of concurrent writes for the mirrors of one Eureka; Kubernetes' EndpointSlice controller has five
+workers.
+"""
 
 Write = Callable[[], object]
 
 
 def carry_out(writes: Iterable[Write], writers: int = WRITERS) -> None:
-    """Carry out all, and return when the last has ended.
+    """Carry out all writes, and return when the last one has ended.
 
-    Each is asked for when somebody can carry it out; none is begun once one has failed.
+    The next write is taken when a thread is free; none is begun once one has failed.
 
-    :param writes: yields what to do, and may itself take its time for it; never asked by two at once.
+    :param writes: yields the writes, and may take time for each; never used by two threads at once.
     :raises Exception: the first failure, of a write or of ``writes``.
     """
     round_ = _Round(iter(writes), writers)
@@ -34,9 +35,9 @@ def carry_out(writes: Iterable[Write], writers: int = WRITERS) -> None:
 
 
 class _Round:
-    """One call: who takes part, and what has failed.
+    """One call of :func:`carry_out`: its helper threads and its failures.
 
-    Helpers are started while there is something to write, so that nothing to write costs none.
+    Helpers are started only while writes remain, so that a round without writes costs no thread.
     """
 
     def __init__(self, writes: Iterator[Write], writers: int) -> None:
@@ -46,7 +47,7 @@ class _Round:
         self.failures: list[Exception] = []
 
     def work(self) -> None:
-        """Carry out one after the other, until there is none or one has failed."""
+        """Carry out one write after the other, until none is left or one has failed."""
         try:
             while (write := self._next()) is not None:
                 write()

@@ -1,4 +1,4 @@
-"""Addresses of instances that Eureka knows by a host's name: resolved here, since Kubernetes resolves none.
+"""Addresses of instances that Eureka knows by a host name: resolved here, since Kubernetes resolves none.
 
 Each name is looked up again after :data:`TTL_SECONDS`. Where that fails the last good answer is kept, for as
 long as somebody asks for the name.
@@ -21,20 +21,22 @@ _log = logging.getLogger(__name__)
 
 TTL_SECONDS = 30.0
 ADVICE_TTL_SECONDS = 600.0
-"""How often a name is looked up that is only compared: nothing is shown by it, and a fleet has thousands."""
+"""Seconds between lookups of a name that is only compared: it shows no endpoint, and a fleet has thousands
+of names.
+"""
 
 FORGET_SECONDS = 600.0
-"""A name that nobody asked for during this time is forgotten."""
+"""Seconds after which a name that nobody asked for is forgotten."""
 
 MOST_ADDRESSES = 8
-"""How many addresses of one name are kept; an instance has one or two."""
+"""Most addresses that are kept of one name; an instance has one or two."""
 
 _THREADS = 4
 
 
 @dataclass(slots=True)
 class _Answer:
-    """The known answer for a name. Times are monotonic. Times are monotonic.
+    """The known answer for a host name; times are monotonic.
 
     :ivar addresses: the last good answer; None where there never was one.
     :ivar error: why the last lookup failed; empty where it did not.
@@ -48,9 +50,10 @@ class _Answer:
 
 
 def look_up(name: str) -> tuple[str, ...]:
-    """The addresses of a name: IPv4 ones where there are any, sorted, so that an answer's order is no change.
+    """Return the addresses of a host name: IPv4 addresses if it has any, sorted, so that their order is no
+    change.
 
-    :raises OSError: there is none.
+    :raises OSError: the name has no address.
     """
     found = {str(entry[4][0]) for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
     parsed = sorted(
@@ -63,9 +66,10 @@ def look_up(name: str) -> tuple[str, ...]:
 
 
 class HostNames:
-    """Names and what they resolved to; any number of threads may share it. Never blocks who asks.
+    """A cache of host names and their addresses that never blocks its callers; any number of threads may
+    share it.
 
-    :param changed: called, on a thread of its own, when an answer is not what it was.
+    :param changed: called on a thread of the cache when an answer has changed.
     :param ttl_seconds: after how long a name is looked up again.
     :param threads: how many lookups are under way at once.
     :param are_needed: True if a name that is not resolved is logged.
@@ -87,10 +91,10 @@ class HostNames:
         self._answers: dict[str, _Answer] = {}
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="host-names")
         self.version = 0
-        """Grows with each answer that is not what it was."""
+        """Counter that grows with each changed answer."""
 
     def resolved(self, name: str) -> tuple[str, ...] | None:
-        """The addresses of a name by the last good answer; None where there is none yet."""
+        """Return the addresses of a name by its last good answer; None before the first one."""
         now = self._clock()
         with self._lock:
             answer = self._answers.setdefault(name, _Answer(looked_up_at=now - self._ttl_seconds))
@@ -104,24 +108,24 @@ class HostNames:
         return answer.addresses
 
     def failure_of(self, name: str) -> str:
-        """Why the last lookup of a name failed; empty where it did not, or was never made."""
+        """Return why the last lookup of a name failed; empty where it did not, or was never made."""
         with self._lock:
             answer = self._answers.get(name)
         return answer.error if answer is not None else ""
 
     @property
     def names(self) -> frozenset[str]:
-        """All names that were asked for lately."""
+        """Names that were asked for lately."""
         return frozenset(self._answers)
 
     @property
     def is_asking(self) -> bool:
-        """Return whether a lookup is under way."""
+        """True if a lookup is under way."""
         with self._lock:
             return any(one.is_under_way for one in self._answers.values())
 
     def close(self) -> None:
-        """Look nothing up any more."""
+        """Start no more lookups."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, name: str, answer: _Answer) -> None:

@@ -1,4 +1,4 @@
-"""Local copies of the mirrors, and of the Services and EndpointSlices that are theirs."""
+"""Local copies of the mirrors, and of the Services and EndpointSlices that mirrors wrote."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MirrorKey = tuple[str, str]
 
 
 class MirrorObjects:
-    """The cluster's objects; any number of threads may share it.
+    """Local copies of the cluster's objects; any number of threads may share them.
 
     :param concerned: called with the key of a mirror that must be reconciled.
     """
@@ -53,47 +53,47 @@ class MirrorObjects:
         self._groups = (self.mirrors, self.services, self.slices)
 
     def start(self) -> None:
-        """Begin to list and watch."""
+        """Start to list and watch the mirrors and their objects."""
         for group in self._groups:
             group.start()
 
     def stop(self) -> None:
-        """Tell nobody of further changes."""
+        """Stop reporting changes."""
         for group in self._groups:
             group.stop()
 
     def retry_now(self) -> None:
-        """Wait for no back-off: the API server answers again."""
+        """End every back-off: the API server answers again."""
         for group in self._groups:
             group.retry_now()
 
     @property
     def are_known(self) -> bool:
-        """Return whether everything was listed that may be read."""
+        """True if everything that may be read was listed."""
         return all(group.is_settled for group in self._groups)
 
     def are_known_of(self, namespace: str) -> bool:
-        """Return whether all of a namespace was listed: nothing is written there before.
+        """Return whether all objects of a namespace were listed: the operator writes nothing there before.
 
-        One that we may not read, most likely since it was deleted, stops no other.
+        A namespace that may not be read, most likely since it was deleted, delays no other.
         """
         return all(group.without_list(namespace) is None for group in self._groups)
 
     def liveness(self) -> list[Liveness]:
-        """The reflectors' threads."""
+        """Return the liveness of the reflectors' threads."""
         return [loop for group in self._groups for loop in group.liveness()]
 
     def mirror_keys(self) -> list[MirrorKey]:
-        """All mirrors."""
+        """Return the keys of all mirrors."""
         return [key_of(item) for item in self.mirrors.objects()]
 
     def services_of(self, key: MirrorKey) -> dict[str, Object]:
-        """A mirror's Services, by name."""
+        """Return a mirror's Services, by name."""
         with self._lock:
             return dict(self._services.get(key, {}))
 
     def slices_of(self, key: MirrorKey) -> dict[str, list[Object]]:
-        """A mirror's EndpointSlices, by the Service that they are of."""
+        """Return a mirror's EndpointSlices, by the name of their Service."""
         with self._lock:
             slices = list(self._slices.get(key, {}).values())
         found: dict[str, list[Object]] = defaultdict(list)
@@ -102,25 +102,25 @@ class MirrorObjects:
         return found
 
     def mirror_of(self, namespace: str, service: str) -> str:
-        """Return the mirror of a mirrored Service; empty for one that is none."""
+        """Return the name of the mirror that wrote a Service; empty for a Service that no mirror wrote."""
         item = self.services.get(namespace, service)
         return _mirror_key(item)[1] if item is not None else ""
 
     def wrote(self, group: ReflectorGroup, item: Object) -> None:
-        """Know of our own write before the watch tells of it."""
+        """Put a written object into the local copy before the watch reports it."""
         namespace = item["metadata"]["namespace"]
         for one in group.reflectors:
             if one.namespace in (None, namespace):
                 one.take_answer(item)
 
     def removed(self, group: ReflectorGroup, item: Object) -> None:
-        """Know of our own deletion before the watch tells of it."""
+        """Remove a deleted object from the local copy before the watch reports it."""
         for one in group.reflectors:
             if one.namespace in (None, item["metadata"]["namespace"]):
                 one.take_removal(item)
 
     def _listed(self) -> None:
-        """One of the first lists is complete, for which mirrors may have waited."""
+        """Queue all mirrors, since one of the first lists is complete and mirrors may have waited for it."""
         for key in self.mirror_keys():
             self._concerned(key)
 

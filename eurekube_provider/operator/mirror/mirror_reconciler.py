@@ -1,6 +1,6 @@
 """One reconcile of one mirror: the writes after which the cluster shows what Eureka holds.
 
-Nothing is removed because Eureka cannot be asked: then all stays, and says how old it is.
+While Eureka cannot be read, all endpoints stay, and the status says how old they are.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ from eurekube_provider.operator.mirror.service_writer import MirrorRound, Servic
 _log = logging.getLogger(__name__)
 
 PROOF_SECONDS = 15.0
-"""How soon proof is asked for again of what is held."""
+"""Seconds until Eureka is asked again for proof that a held endpoint's instance is gone."""
 
 MOST_REFUSED = 8
-"""After how many refused applications none more is written before the next try: the cause is not theirs."""
+"""Number of refused applications after which a round ends: then no single application is the cause."""
 
 ORPHAN_FINALIZER = "orphan"
-"""Kubernetes' own, on what is deleted without what it owns."""
+"""Kubernetes' own finalizer of an object that is deleted without its dependents."""
 
 _OF_ONE = frozenset({400, 403, 404, 409, 413, 422})
-"""Refusals that may concern a single object: a quota, a webhook, a copy that is old."""
+"""HTTP statuses of refusals that may concern a single object: a quota, a webhook, an old copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorResult:
     """The result of a mirror's reconcile.
 
-    :ivar report: None where there is nothing to say: no mirror any more, or no news of it.
-    :ivar expired: instances whose endpoints were removed without proof, by sentence.
-    :ivar again_seconds: when to reconcile again, though nothing tells of a change.
+    :ivar report: None for a deleted mirror, or where nothing new is to be reported.
+    :ivar expired: sentences on instances whose endpoints were removed without proof.
+    :ivar again_seconds: when to reconcile again without a change; None for not at all.
     """
 
     report: MirrorReport | None = None
@@ -71,14 +71,15 @@ class MirrorResult:
 
 
 class MirrorReconciler:
-    """Reconciles mirrors, one at a time each; any number of threads may share it.
+    """The reconciler of mirrors, each by one thread at a time; any number of threads may share it.
 
     :param sources: where instances come from, by the name that ``spec.eureka`` may give.
-    :param policy: the addresses that may be mirrored now.
-    :param service: a Service as the operator watches it, by namespace and name.
-    :param others_slices: the EndpointSlices of a Service that no mirror wrote, by namespace and name.
-    :param called_names: the addresses of instances' host names, where these are shown by address; None for
-        not to compare the two.
+    :param policy: returns the addresses that may be mirrored now.
+    :param service: returns a Service from the operator's copy, by namespace and name.
+    :param others_slices: returns the EndpointSlices of a Service that no mirror wrote, by namespace and name.
+    :param called_names: the addresses of instances' host names, where endpoints have the instances' IP
+        addresses;
+        None for not to compare the two.
     :param writers: how many writes of a mirror may be under way at once.
     """
 
@@ -102,19 +103,19 @@ class MirrorReconciler:
         self._services = ServiceWriter(objects, writer, service, others_slices)
         self.applications = ApplicationReconciler(cluster, objects, writer, names, self._services, clock)
         self._refused: dict[MirrorKey, set[str]] = {}
-        """The applications of which the last write was refused: they come last in the next round."""
+        """Applications whose last write was refused: they come last in the next round."""
         self._listed_before: dict[MirrorKey, Mapping[str, list[Instance]]] = {}
-        """What was listed in the last round: the applications that changed since come first."""
+        """Eureka's instances in the last round: applications that have changed since come first."""
 
     def forget_all(self) -> None:
-        """Forget how long something was held: that counts again for each replica that leads."""
+        """Forget since when endpoints are held: each new leader counts that time anew."""
         self._listed_before.clear()
         self.applications.forget_all()
 
     def reconcile(self, key: MirrorKey) -> MirrorResult:
         """Make the cluster show what a mirror asks for.
 
-        :raises KubernetesError: a write failed; what was written stands.
+        :raises KubernetesError: a write failed; earlier writes stand.
         :raises LeadershipLost: another replica leads.
         """
         item = self._objects.mirrors.get(*key)
@@ -195,9 +196,10 @@ class MirrorReconciler:
         return MirrorResult(report, tuple(now.expired), min(again, default=None))
 
     def _leave_who_opted_out(self, item: Object, mirror: Mirror, slices: dict[str, list[Object]]) -> None:
-        """Take our slices from a person's Service that asks for them no more: that needs no Eureka.
+        """Delete the mirror's slices of a person's Service that asks for them no more, or was the mirror's
+        before.
 
-        Also from one that was ours until a person took it over.
+        No answer of Eureka is needed.
         """
         key = key_of(item)
         for name in sorted(slices):
@@ -210,7 +212,7 @@ class MirrorReconciler:
                 self.applications.take_away(key, name, None, slices.pop(name))
 
     def _cut_off(self, key: MirrorKey, condition: Unread | Failing, read_at: float | None) -> MirrorResult:
-        """Keep everything while Eureka does not answer, and say how old it is."""
+        """Keep everything while Eureka does not answer, and report the age of its last answer."""
         services, slices = self._objects.services_of(key), self._objects.slices_of(key)
         if isinstance(condition, Failing):
             carry_out(self._services.last_reads(services.values(), read_at, is_exact=True), self._writers)
@@ -227,7 +229,7 @@ class MirrorReconciler:
         failure: Problem | None,
         read_at: float | None = None,
     ) -> MirrorReport:
-        """Return the endpoints that are shown already, which stay."""
+        """Return a report of the endpoints that are shown already, and stay."""
         found = []
         for name in sorted({*services, *slices}):
             marked = [services[name]] if name in services else slices[name]
@@ -237,7 +239,7 @@ class MirrorReconciler:
         return MirrorReport(tuple(found), {}, failure, read_at)
 
     def _show(self, now: MirrorRound) -> None:
-        """Show every application that is meant; take away what is meant no more."""
+        """Show every application that the mirror selects, and take away all others."""
         mirror = now.mirror
         listed = self._listed(mirror, now.source)
         existing = _existing_applications(now)
@@ -322,7 +324,9 @@ class MirrorReconciler:
             self.applications.take_away(now.key, name, now.services.get(name), now.slices.get(name, ()))
 
     def _differing(self, now: MirrorRound, listed: Mapping[str, list[Instance]]) -> Iterator[Problem]:
-        """The instances that Spring's clients call elsewhere than by the Services that show them."""
+        """Yield a problem for each instance that Spring's clients call at another address than the
+        mirror's Service does.
+        """
         names = self._called_names
         if names is not None:
             for application in sorted({one.application for one in now.shown}):
@@ -338,7 +342,9 @@ class MirrorReconciler:
     def _bounded(
         now: MirrorRound, names: Mapping[str, str], existing: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """The names of those applications that have a Service, and of so many new ones as may get one."""
+        """Return the names of applications that have a Service, and of as many new ones as the mirror may
+        still show.
+        """
         mirror = now.mirror
         have = {*existing.values()}
         new = sorted(application for application in names if application not in have)
@@ -375,7 +381,7 @@ class MirrorReconciler:
         return listed
 
     def _release(self, key: MirrorKey, item: Object) -> MirrorResult:
-        """Remove all that a deleted mirror made, then let it go."""
+        """Remove all that a deleted mirror made, then remove its finalizer."""
         if MIRROR_FINALIZER in (item["metadata"].get("finalizers") or ()):
             services, slices = self._objects.services_of(key), self._objects.slices_of(key)
             # `kubectl delete --cascade=orphan`: a person wants what it made to outlive it.
@@ -410,10 +416,11 @@ _UNCHANGED = 2
 
 
 def _change(before: list[Instance] | None, after: list[Instance] | None) -> int:
-    """The turn in which an application comes: the lower, the sooner.
+    """Return the turn in which an application comes: the lower, the sooner.
 
-    First one that changed; then one that also lost an instance, of which Eureka is asked, which takes its
-    time where a server hangs; last one that is as it was, with what it lost before.
+    A changed application comes first; next one that also lost an instance, since Eureka is asked for that
+    instance
+    and may hang; last an unchanged one.
     """
     if before == after:
         return _UNCHANGED
@@ -421,9 +428,9 @@ def _change(before: list[Instance] | None, after: list[Instance] | None) -> int:
 
 
 def _existing_applications(now: MirrorRound) -> dict[str, str]:
-    """The application that each Service shows; one whose annotation is gone tells it by its slices.
+    """Return the application that each Service shows, from its annotation or else from its slices.
 
-    Where nothing tells it, the Service is left out: anyone who gets the name has it.
+    A Service whose application is unknown is left out: any application that gets its name may use it.
     """
     found: dict[str, str] = {}
     for name, service in now.services.items():
@@ -434,7 +441,7 @@ def _existing_applications(now: MirrorRound) -> dict[str, str]:
 
 
 def _by_application(slices: Mapping[str, list[Object]]) -> dict[str, list[tuple[str, Object]]]:
-    """Each application's slices, with the name of the Service that each is of."""
+    """Return each application's slices, each with the name of its Service."""
     found: dict[str, list[tuple[str, Object]]] = defaultdict(list)
     for name, those in slices.items():
         for item in those:

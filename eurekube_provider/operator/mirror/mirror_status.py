@@ -13,7 +13,7 @@ from eurekube_provider.operator.status import condition, problem_conditions
 from eurekube_provider.runtime.clock import utc_time
 
 MOST_SERVICES = 500
-"""How many Services are listed in a status; all are counted."""
+"""Most Services that a status lists; all are counted."""
 
 STUCK_MIRROR = frozenset(
     {
@@ -26,7 +26,7 @@ STUCK_MIRROR = frozenset(
         Reason.UNKNOWN_EUREKA,
     }
 )
-"""Reasons that only a person can change."""
+"""Reasons that last until a person acts."""
 
 SETTLED_MIRROR = frozenset(
     {
@@ -38,14 +38,16 @@ SETTLED_MIRROR = frozenset(
         MirrorCondition.FOREIGN_ENDPOINTS,
     }
 )
-"""Reasons that stay as long as a person wants it so, or others register what cannot be shown."""
+"""Reasons that are no failure of the mirror: a person wants them, or others register instances that it
+cannot show.
+"""
 
 READ_TIME_SECONDS = 300.0
-"""How often a status that says nothing else new says when Eureka was read."""
+"""Seconds after which a status is written again only to renew the time at which Eureka was read."""
 
 
 def mirror_status(item: Mapping[str, Any], report: MirrorReport, now: datetime) -> dict[str, Any]:
-    """The status that says ``report``, with the times of the conditions that stay as they are."""
+    """Return the status for ``report``; unchanged conditions keep their times."""
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     conditions: list[Mapping[str, Any]] = []
     for kind, (holds, problem) in (
@@ -83,8 +85,8 @@ def mirror_status(item: Mapping[str, Any], report: MirrorReport, now: datetime) 
 
 
 def is_worth_a_write(stands: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Return whether a status says something that the one that stands does not; the time of the last reading
-    alone counts once in a while.
+    """Return whether a status says more than the present one; a newer reading time alone counts every five
+    minutes.
     """
     if {**stands, "lastReadTime": None} != {**wanted, "lastReadTime": None}:
         return True

@@ -1,8 +1,9 @@
-"""Writes of mirrors into the cluster: each write by itself, and counted.
+"""Writes of mirrors into the cluster, one at a time and counted.
 
-A Service is created, never taken: where one of the name stands, the API refuses. All else is changed or
-deleted only as it was read, by its ``resourceVersion``. So nothing of somebody else's is overwritten, however
-old a copy is.
+A Service is created, never taken over: if one of that name exists, the API refuses. Every other object is
+changed
+or deleted only in the version that was read, by its ``resourceVersion``. So nothing of another owner is
+overwritten, however old the local copy is.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorOb
 _log = logging.getLogger(__name__)
 
 MIRROR_FINALIZER = "eurekube.io/mirror"
-"""Keeps a deleted mirror until its Services and EndpointSlices are gone."""
+"""Finalizer that keeps a deleted mirror until its Services and EndpointSlices are gone."""
 
 
 _SIGNS = {"create": "+", "update": "~", "patch": "~", "delete": "-"}
@@ -40,7 +41,7 @@ _KINDS = {"services": "Service", "endpointslices": "EndpointSlice"}
 
 
 class MirrorWriter:
-    """Writes, and lets the local copies know at once; any number of threads may share it.
+    """The writer of mirrors, which updates the local copies at once; any number of threads may share it.
 
     :param is_dry: nothing is sent, and the local copies stay as they are.
     """
@@ -50,30 +51,31 @@ class MirrorWriter:
         self._lock = threading.Lock()
         self._sent: dict[MirrorKey, list[str]] = defaultdict(list)
         self._taken: set[MirrorKey] = set()
-        """Names of slices that are taken, as the API server says, though no slice of ours has them here."""
+        """Names of slices that the API server refused as existing, though the local copy has no such
+        slice.
+        """
         self.counts: Counter[tuple[str, str]] = Counter()
-        """How many writes were sent, by resource (``services``, ``endpointslices``) and verb."""
+        """Number of writes sent, by resource (``services``, ``endpointslices``) and verb."""
 
     def sent(self, key: MirrorKey) -> list[str]:
         """Return the writes for a mirror since the last call, such as ``+ Service review``.
 
-        In a dry run, what would be.
+        In a dry run, return the planned writes.
         """
         with self._lock:
             return self._sent.pop(key, [])
 
     def taken_names(self, namespace: str) -> list[str]:
-        """Names that no slice of ours may get: a slice has them that is nobody's of ours.
-
-        That is known from a refusal.
+        """Return the slice names of a namespace that others have taken, as the API server's refusals
+        showed.
         """
         with self._lock:
             return [name for place, name in self._taken if place == namespace]
 
     def look_who_has_names(self, namespace: str) -> None:
-        """Forget names that are free again, or that a slice of ours has, of which the watch was late.
+        """Forget taken slice names that are free again, or that the local copy shows as a mirror's by now.
 
-        There is no right to read a single one, so that each is listed by its name.
+        The operator has no right to get a single slice, so it lists each one by its name.
         """
         for name in self.taken_names(namespace):
             is_ours = self._objects.slices.get(namespace, name) is not None
@@ -93,9 +95,10 @@ class MirrorWriter:
         return answer
 
     def patch_service(self, service: Object, patch: dict[str, Any]) -> Object:
-        """Change what ``patch`` names, of the Service as it was read.
+        """Patch a Service if it still is as it was read.
 
-        :raises KubernetesError: among others 409 where it was changed since: it may be a person's by now, or
+        :raises KubernetesError: among others 409 where the Service was changed since: it may be a person's by
+            now, or
             another one of its name.
         """
         answer = self._patched(service, patch)
@@ -109,9 +112,9 @@ class MirrorWriter:
         return self._send("services", "patch", path, named, service)
 
     def disown(self, service: Object, mirror_uid: str) -> None:
-        """Take the owner reference to a mirror off a Service that is a person's by now.
+        """Remove the owner reference to a mirror from a Service that a person owns now.
 
-        Else Kubernetes would delete it with the mirror.
+        Otherwise Kubernetes would delete the Service with the mirror.
         """
         references = [
             one for one in service["metadata"].get("ownerReferences") or () if one.get("uid") != mirror_uid
@@ -120,10 +123,12 @@ class MirrorWriter:
         _log.info("left a Service to its new owner", extra={"service": "/".join(key_of(service))})
 
     def disown_all(self, mirror: Object) -> None:
-        """Take the owner reference to a mirror off every Service that it serves no more.
+        """Remove the owner reference to a mirror from every Service that the mirror does not serve any
+        longer.
 
-        They are listed, since a copy may be old: once the mirror is gone nothing else keeps Kubernetes from
-        deleting them.
+        The Services are listed from the API server, since the local copy may be old: once the mirror is gone,
+        nothing else
+        keeps Kubernetes from deleting them.
         """
         namespace, name = key_of(mirror)
         uid = mirror["metadata"]["uid"]
@@ -135,7 +140,7 @@ class MirrorWriter:
                     self.disown(service, uid)
 
     def take_off_release(self, mirror: Object) -> None:
-        """Take the annotation off that was obeyed: it shall not release the next hold as well."""
+        """Remove the release annotation that was obeyed: it shall not release the next hold as well."""
         _log.warning("released the brake on a person's request", extra={"mirror": "/".join(key_of(mirror))})
         if self._is_dry:
             return
@@ -146,11 +151,11 @@ class MirrorWriter:
             _log.warning("failed to remove the annotation", extra={"error": str(error)})
 
     def delete_service(self, service: Object) -> None:
-        """Delete a Service that is ours, if it still is as it was read."""
+        """Delete a mirror's Service if it still is as it was read."""
         self._delete("services", SERVICES.path(*key_of(service)), service, self._objects.services)
 
     def carry_out(self, plan: SlicePlan) -> None:
-        """Write the slices of one Service: new ones first, what goes last."""
+        """Write the slices of one Service: create first, then update, then delete."""
         for body in plan.creations:
             path = ENDPOINT_SLICES.path(body["metadata"]["namespace"])
             try:
@@ -168,11 +173,11 @@ class MirrorWriter:
             self.delete_slice(item)
 
     def delete_slice(self, item: Mapping[str, Any]) -> None:
-        """Delete a slice of ours, if it still is as it was read."""
+        """Delete a mirror's slice if it still is as it was read."""
         self._delete("endpointslices", ENDPOINT_SLICES.path(*key_of(item)), dict(item), self._objects.slices)
 
     def set_finalizer(self, mirror: Object, *, present: bool) -> bool:
-        """Add or remove ours beside those of others; see :func:`set_finalizer`."""
+        """Add or remove the mirror's finalizer and keep those of others; see :func:`set_finalizer`."""
         return set_finalizer(self._access, MIRRORS, mirror, MIRROR_FINALIZER, present=present)
 
     def write_status(self, mirror: Object, status: dict[str, Any]) -> Object:
@@ -199,7 +204,7 @@ class MirrorWriter:
     def _send(self, resource: str, verb: str, path: str, body: dict[str, Any], item: Object) -> Object:
         """Send a write.
 
-        :param item: the object that is written to, as far as it is known.
+        :param item: the object that is written, as far as it is known.
         """
         self._note(resource, verb, item)
         if self._is_dry:

@@ -1,4 +1,6 @@
-"""The mirrors of one operator: which is reconciled when, while this replica leads, and what is reported."""
+"""The mirrors of one operator: their queue and workers, their rounds while this replica leads, and their
+statuses.
+"""
 
 from __future__ import annotations
 
@@ -38,29 +40,34 @@ from eurekube_provider.operator.sources import Sources
 _log = logging.getLogger(__name__)
 
 UNSYNCED_SECONDS = 1.0
-"""How soon a mirror is reconciled again while the objects of the cluster have not all been read."""
+"""Seconds until a mirror is tried again while the cluster's objects have not all been read."""
 
 MOST_ROUNDS = 8
-"""How many rounds in which a mirror writes may come between two readings of Eureka. More of them mean that
-somebody changes what is written, such as a webhook: that shall cost no endless writes."""
+"""Most rounds with writes of one mirror between two readings of Eureka. More rounds mean that another writer,
+such
+as a webhook, changes the written objects: that shall cause no endless writes.
+"""
 
 REST_SECONDS = 30.0
-"""For as long such a mirror waits where no reading comes before."""
+"""Seconds that a mirror with too many rounds waits, unless Eureka is read sooner."""
 
 LONGEST_CONFLICT_SECONDS = 8.0
-"""A conflict after which a mirror waits so long is reported: no watch fixes it, as where a slice of somebody
-else's has the name of ours."""
+"""Retry delay in seconds from which a conflict is reported: the watch does not resolve it, as where a slice
+of
+another owner has the name of a mirror's slice.
+"""
 
 LONGEST_RECONCILE_SECONDS = 600.0
 STOP_SECONDS = 5.0
 
 
 class Mirrors:
-    """All mirrors. One worker for each Eureka, so that one that hangs holds up none of the others' mirrors.
+    """All mirrors, with one worker for each Eureka, so that a Eureka that hangs delays no other Eureka's
+    mirrors.
 
     :param sources: where instances come from, by the name of their connection; none is started yet.
-    :param on_reconciled: gets each reconcile: of which mirror, what it came to, and what was written.
-    :param is_dry: nothing is written, and ``on_reconciled`` gets what would be.
+    :param on_reconciled: called after each reconcile with the mirror, its report, and its writes.
+    :param is_dry: nothing is written, and ``on_reconciled`` gets the planned writes.
     """
 
     def __init__(
@@ -110,7 +117,7 @@ class Mirrors:
         self._statuses: dict[MirrorKey, Mapping[str, object]] = {}
         self._busy_since: dict[str, float] = {}
         self._rounds: Counter[MirrorKey] = Counter()
-        """In how many rounds each mirror wrote since Eureka was read."""
+        """Number of rounds in which each mirror wrote since Eureka was last read."""
         self._rests_until: dict[MirrorKey, float] = {}
         self._queue.divide(sources, self._group_of)
         self._queue.pause()
@@ -123,22 +130,22 @@ class Mirrors:
             source.follow(self._reader(name))
 
     def start(self) -> None:
-        """Watch; nothing is written before :meth:`lead`."""
+        """Start the watches and the workers; nothing is written before :meth:`lead`."""
         self.objects.start()
         for worker in self._workers:
             worker.start()
 
     def lead(self) -> None:
-        """Reconcile every mirror from now on."""
+        """Begin to reconcile every mirror."""
         self.objects.retry_now()
         self._queue.resume()
         self._all_changed()
 
     def lead_once(self, stop: threading.Event, give_up_at: float) -> list[MirrorKey]:
-        """Reconcile every mirror once, and wait for the end of it.
+        """Reconcile every mirror once, and wait until all are done.
 
         :param give_up_at: when to go on with what was listed, by the monotonic clock.
-        :returns: the mirrors that there were.
+        :returns: the keys of the mirrors that existed.
         """
         while not self.objects.are_known and time.monotonic() < give_up_at and not stop.wait(0.02):
             pass
@@ -149,18 +156,20 @@ class Mirrors:
         return keys
 
     def pause(self) -> bool:
-        """Begin nothing until :meth:`lead`; whether all that was begun has ended."""
+        """Begin no reconcile until :meth:`lead`; return whether all reconciles that were begun have ended."""
         return self._queue.pause()
 
     def stand_by(self) -> None:
-        """Forget what only holds for who leads: another replica does. After :meth:`pause`."""
+        """Forget the leader's memory, since another replica leads; call after :meth:`pause`."""
         self._reconciler.forget_all()
         with self._lock:
             self._reports.clear()
             self._statuses.clear()
 
     def stop(self) -> None:
-        """Finish what is being worked on, and begin nothing more. Nothing is removed: slices work on."""
+        """Finish the reconciles that are under way, and begin no more; no slice is removed, so they serve
+        on.
+        """
         self._queue.close()
         self.objects.stop()
         self._names.close()
@@ -171,7 +180,7 @@ class Mirrors:
                 worker.join(max(0.0, deadline - time.monotonic()))
 
     def liveness(self) -> list[Liveness]:
-        """Tell of all threads."""
+        """Return the liveness of all threads."""
         now = time.monotonic()
         return [
             *self.objects.liveness(),
@@ -191,7 +200,7 @@ class Mirrors:
 
     @property
     def writes(self) -> Counter[tuple[str, str]]:
-        """How many writes were sent, by resource and verb."""
+        """Number of writes sent, by resource and verb."""
         return self._writer.counts.copy()
 
     def _group_of(self, key: MirrorKey) -> str:
@@ -200,7 +209,7 @@ class Mirrors:
         return named if named in self._sources else next(iter(self._sources))
 
     def _reader(self, name: str) -> Callable[[], None]:
-        """Return the callback for readings of a Eureka."""
+        """Return a callback for each reading of a Eureka, which queues its mirrors."""
 
         def was_read() -> None:
             for key in self.objects.mirror_keys():
@@ -211,7 +220,7 @@ class Mirrors:
         return was_read
 
     def condition_changed(self, name: str) -> None:
-        """A Eureka answers again, or does not any more."""
+        """Queue the mirrors of a Eureka that answers again, or does not any longer."""
         self._reader(name)()
 
     def _all_changed(self) -> None:
@@ -219,7 +228,7 @@ class Mirrors:
             self._queue.add(key)
 
     def _service_changed(self, service: Object) -> None:
-        """A Service of a person's changed, which may have opted in, or may have ended to."""
+        """Queue the mirrors that a person's changed Service concerns: it may have opted in or out."""
         namespace, name = service["metadata"]["namespace"], service["metadata"]["name"]
         opted_in = attached_mirror(service)
         if opted_in:
@@ -257,7 +266,7 @@ class Mirrors:
                 self._queue.done(key)
 
     def _must_rest(self, key: MirrorKey) -> bool:
-        """Return whether a mirror wrote so often that it waits for the next reading, or for
+        """Return whether a mirror wrote so often that it waits for Eureka's next reading, or for
         :data:`REST_SECONDS`.
         """
         if self._rounds[key] < MOST_ROUNDS or self._is_leaving(key):
@@ -281,9 +290,9 @@ class Mirrors:
         self._rests_until.pop(key, None)
 
     def _is_known(self, namespace: str) -> bool:
-        """Return whether all of a namespace was listed, persons' Services and their endpoints too.
+        """Return whether all of a namespace was listed, including persons' Services and their endpoints.
 
-        Before, a Service of `attachTo` that is not known is not one that is not there.
+        Before that, a Service of ``attachTo`` that is not in the copy may still exist.
         """
         groups = (self._watched.services, self._watched.slices)
         return self.objects.are_known_of(namespace) and all(
@@ -291,8 +300,8 @@ class Mirrors:
         )
 
     def _is_leaving(self, key: MirrorKey) -> bool:
-        """Return whether a mirror was deleted: it goes however little is known, since owner references
-        remain.
+        """Return whether a mirror is being deleted: it is released however little is known, since owner
+        references remain.
         """
         item = self.objects.mirrors.get(*key)
         return item is not None and bool(item["metadata"].get("deletionTimestamp"))
@@ -311,7 +320,7 @@ class Mirrors:
         self._tell(key, MirrorResult(replace(before, failure=failure)))
 
     def _tell(self, key: MirrorKey, result: MirrorResult) -> None:
-        """Report to people what a reconcile came to."""
+        """Report the result of a reconcile in Events and in the mirror's status."""
         written = self._writer.sent(key)
         self._rounds[key] += bool(written)
         self._on_reconciled(key, result.report, written)

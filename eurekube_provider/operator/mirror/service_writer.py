@@ -1,6 +1,6 @@
-"""The Services of mirrors: who has their names, and how they are made and changed.
+"""The Services of mirrors: the owners of their names, and how they are made and changed.
 
-A Service that a person owns is never written to.
+A Service that a person owns is never written to, except to remove a mirror's owner reference.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
 from eurekube_provider.runtime.clock import utc_time
 
 LAST_READ_SECONDS = 600.0
-"""How often a Service says when Eureka was last read, while nothing else changes: each write is sent to every
-node, and who looks for its age wants hours from minutes."""
+"""Seconds between updates of a Service's annotation of Eureka's last reading, while nothing else changes.
+
+Each write is sent to every node, and a reader needs to tell only hours from minutes.
+"""
 
 
 @dataclass(slots=True)
@@ -34,14 +36,16 @@ class MirrorRound:
     """One reconcile of a mirror while it goes on.
 
     :ivar read_at: Unix time at which Eureka was read.
-    :ivar read_from: the URLs of the servers that are read, with spaces between them; empty where nobody says.
-    :ivar is_released: True if a person says that what waits may go.
-    :ivar is_frozen: True if Eureka does not answer: then nothing is removed, and what lacks is restored.
-    :ivar services: the mirror's, by name; ``slices`` theirs.
+    :ivar read_from: the URLs of the servers that are read, with spaces between them; empty where none are
+        known.
+    :ivar is_released: True if a person says that held endpoints may be removed.
+    :ivar is_frozen: True if Eureka does not answer: then nothing is removed, and missing objects are
+        restored.
+    :ivar services: the mirror's Services, by name; ``slices``: their slices.
     :ivar shown_before: the slices by application, each with its Service's name.
-    :ivar problems: the problems so far; ``shown``: the endpoints that are shown; ``expired``: those that went
+    :ivar problems: the problems so far; ``shown``: the endpoints that are shown; ``expired``: those removed
         without proof.
-    :ivar uses_names: True if an instance is known by a host's name, so that it must be looked up again.
+    :ivar uses_names: True if an instance is known by a host name, so that it must be looked up again.
     """
 
     key: MirrorKey
@@ -62,11 +66,11 @@ class MirrorRound:
     uses_names: bool = False
 
     def part(self) -> MirrorRound:
-        """The same round for one application: what is found of it is noted apart from that of others."""
+        """Return a copy of the round for one application, which collects that application's results."""
         return replace(self, problems=[], shown=[], expired=[], uses_names=False)
 
     def join(self, part: MirrorRound) -> None:
-        """Take over what was found of an application."""
+        """Add the results of one application's part to the round."""
         self.problems += part.problems
         self.shown += part.shown
         self.expired += part.expired
@@ -74,10 +78,10 @@ class MirrorRound:
 
 
 class ServiceWriter:
-    """Keeps the Services of mirrors; any number of threads may share it, each with a mirror of its own.
+    """The writer of mirrors' Services; any number of threads may share it, each with a mirror of its own.
 
-    :param service: a Service as the operator watches it, by namespace and name.
-    :param others_slices: the EndpointSlices of a Service that no mirror wrote, by namespace and name.
+    :param service: returns a Service from the operator's copy, by namespace and name.
+    :param others_slices: returns the EndpointSlices of a Service that no mirror wrote, by namespace and name.
     """
 
     def __init__(
@@ -91,18 +95,18 @@ class ServiceWriter:
         self._others_slices = others_slices
 
     def strangers(self, namespace: str, name: str) -> tuple[str, ...]:
-        """Return the names of a Service's EndpointSlices that are nobody's of ours."""
+        """Return the names of a Service's EndpointSlices that no mirror wrote."""
         others = {str(one["metadata"]["name"]) for one in self._others_slices(namespace, name)}
         taken = {one for one in self._writer.taken_names(namespace) if one.rsplit("-", 2)[0] == name}
         return tuple(sorted(others | taken))
 
     def is_persons(self, namespace: str, name: str) -> bool:
-        """Return whether there is a Service of this name that no mirror made."""
+        """Return whether a Service of this name exists that no mirror made."""
         service = self.service(namespace, name)
         return service is not None and not is_mirrored(service)
 
     def disown(self, item: Object, name: str) -> None:
-        """Leave a Service that a person took over to that person: our owner reference goes.
+        """Remove the mirror's owner reference from a Service that a person took over.
 
         :param item: the mirror.
         :raises KubernetesError: among others 409 where the Service was changed since it was read.
@@ -114,17 +118,18 @@ class ServiceWriter:
             self._writer.disown(service, uid)
 
     def has_opted_in(self, key: MirrorKey, name: str) -> bool:
-        """Return whether a person's Service says that this mirror may add to it."""
+        """Return whether a person's Service allows this mirror to add slices to it."""
         service = self.service(key[0], name)
         return service is not None and attached_mirror(service) == key[1]
 
     def have_service(
         self, now: MirrorRound, service: Object | None, wanted: Object, *, is_replaced: bool
     ) -> Object | None:
-        """Make or change a Service, and return it as it stands; None where somebody else was faster.
+        """Create or patch a Service, and return it; None where somebody else has just created one of its
+        name.
 
-        :param service: as it stands before.
-        :param is_replaced: True if that goes first.
+        :param service: the present Service; None if it does not exist.
+        :param is_replaced: True to delete the present Service first.
         """
         metadata = wanted["metadata"]
         name = metadata["name"]
@@ -153,9 +158,9 @@ class ServiceWriter:
     def last_reads(
         self, services: Iterable[Object], read_at: float | None, *, is_exact: bool = False
     ) -> Iterator[Write]:
-        """Have Services say when Eureka was last read, where what stands there does not do.
+        """Yield writes that update Services' annotation of Eureka's last reading, where it is outdated.
 
-        :param is_exact: True if minutes count, as when Eureka does not answer any more.
+        :param is_exact: True if seconds count, as when Eureka does not answer any more.
         """
         if read_at is None:
             return
@@ -171,7 +176,7 @@ class ServiceWriter:
 
 
 def _last_read(read_at: float | None) -> dict[str, str]:
-    """The annotation that says when Eureka was read last; none where it never was."""
+    """Return the annotation with the time of Eureka's last reading; nothing where it was never read."""
     if read_at is None:
         return {}
     return {LAST_READ_ANNOTATION: utc_time(read_at)}

@@ -1,4 +1,5 @@
-"""Runs stacks when the endpoints that they depend on have changed; never on the way from a pod to Eureka.
+"""Runs of stacks after changes of the endpoints that they depend on; they never delay a registration in
+Eureka.
 
 ``targets`` says what may be run, ``triggers`` when it is, and ``webhook``, ``pulumi_stack`` and
 ``automation`` how. Nothing here imports Pulumi.

@@ -1,7 +1,8 @@
-"""Runs a stack through Pulumi's Automation API, in a worker process that is started for it.
+"""Runs of a stack through Pulumi's Automation API, each in a worker process of its own.
 
-The operator itself holds no Pulumi: a worker costs its memory only while it runs, and one that hangs or dies
-takes nothing with it. It gets one JSON request on its standard input, and answers with one line of JSON.
+The operator itself loads no Pulumi: a worker costs memory only while it runs, and one that hangs or dies
+harms no
+other part. A worker gets one JSON request on its standard input, and answers with one line of JSON.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ _log = logging.getLogger(__name__)
 COMMAND = (sys.executable, "-m", "eurekube_provider.automation")
 
 GRACE_SECONDS = 30.0
-"""The worker ends a run that takes too long by itself; if it does not within this time, it is ended."""
+"""Seconds after a run's own time-out that a worker may take to end before it is terminated."""
 
 END_SECONDS = 30.0
 _POLL_SECONDS = 0.2
 _OUTCOMES = {str(outcome).lower(): outcome for outcome in TriggerOutcome}
 _LONGEST_TAIL = 2000
 _EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt))\b[^\n]*\s*\Z", re.MULTILINE)
-"""Beginning of the last line of a traceback."""
+"""Pattern of a traceback's last line, which names the exception."""
 
 
 def worker(
     automation: Automation, command: Sequence[str] = COMMAND, grace_seconds: float = GRACE_SECONDS
 ) -> Runner:
-    """A runner that starts a worker for ``automation``."""
+    """Return a runner that starts a worker process for ``automation``."""
 
     def run_worker(run: TriggerRun) -> TriggerResult:
         request = {
@@ -81,7 +82,7 @@ def worker(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End what still runs: the worker first, which has Pulumi finish what it has begun."""
+    """End a worker: ask it to finish what Pulumi has begun, then kill its whole session."""
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.communicate(timeout=END_SECONDS)
@@ -114,7 +115,9 @@ def _result(output: str, errors: str, code: int) -> TriggerResult:
 
 
 def _last_result(output: str) -> Mapping[str, Any] | None:
-    """The last line that is a JSON object with an outcome: a program may have printed others."""
+    """Return the last line of output that is a JSON object with an outcome: a program may have printed
+    other lines.
+    """
     for line in reversed(output.splitlines()):
         with contextlib.suppress(ValueError):
             answer = json.loads(line)

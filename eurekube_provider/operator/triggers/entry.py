@@ -1,4 +1,6 @@
-"""One StackRefresh, as the leading replica knows it: whether it may work, and what it needs next."""
+"""One StackRefresh, as the leading replica knows it: whether it may run its target, and when it must act
+next.
+"""
 
 from __future__ import annotations
 
@@ -24,31 +26,31 @@ from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers.trigger_state import TriggerState
 
 Selected = Callable[[Selector], tuple[list[Object], list[Object]]]
-"""The Services that a selector means, and their EndpointSlices."""
+"""Function that returns the Services that a selector matches, and their EndpointSlices."""
 
 Due = tuple[str, Addresses, Endpoints]
-"""Target state of a run: its digest, and the addresses and endpoints behind that."""
+"""The state to run for: its digest, and the addresses and endpoints behind the digest."""
 
 SeenTerminating = Callable[[str, str], bool]
-"""Tells whether a pod (or address) of a namespace was seen terminating."""
+"""Function that returns whether a pod (or address) of a namespace was seen terminating."""
 
 
 class UnknownTarget(ConfigurationError):
-    """A StackRefresh names a target that the operator does not have."""
+    """Error of a StackRefresh that names a target which the operator does not have."""
 
 
 @dataclass(slots=True)
 class TriggerEntry:
-    """One StackRefresh as the leader knows it: what it asks for, how it stands, and when it runs.
+    """One StackRefresh as the leader knows it: its spec, its state, and its schedule.
 
     :ivar item: the object, with the status that was written last.
-    :ivar refresh: None while it cannot work as it is.
-    :ivar compared_touch: the last touch after which what is wanted was compared with what was served.
+    :ivar refresh: the parsed spec; None while the StackRefresh is refused.
+    :ivar compared_touch: the last touch after which the wanted endpoints were compared with the served ones.
     :ivar is_unwritten: True if its status is to be written.
-    :ivar not_before: nothing is done before, since the Kubernetes API refused something.
+    :ivar not_before: the earliest time of the next try, since the Kubernetes API refused something.
     :ivar ran_for: the endpoints that the last run was for; None where this process did not begin it.
-    :ivar held_since: since when what is wanted looks like a broken source; None where it does not.
-    :ivar is_released: a person said that it is meant.
+    :ivar held_since: since when the wanted endpoints look like a broken source; None where they do not.
+    :ivar is_released: a person said that the change is meant.
     """
 
     item: Object
@@ -65,11 +67,11 @@ class TriggerEntry:
 
     @property
     def uid(self) -> str:
-        """Return the UID."""
+        """UID of the StackRefresh."""
         return str(self.item["metadata"].get("uid"))
 
     def validate(self, settings: Settings) -> bool:
-        """Find out whether it can work as it is; its state says why not."""
+        """Parse and check the spec; return whether it may run, and put a refusal into the state."""
         before = self.state
         try:
             self.refresh = StackRefresh.from_object(self.item)
@@ -89,7 +91,7 @@ class TriggerEntry:
         return True
 
     def next_at(self, earliest: float | None) -> float | None:
-        """When there is something to do; None while there is not.
+        """Return when this entry must be looked at next; None while it has nothing to do.
 
         :param earliest: when a run of its target may begin; None while it cannot.
         """
@@ -110,7 +112,7 @@ class TriggerEntry:
         return max(due, earliest, held_until)
 
     def due_at(self, earliest: float = -math.inf) -> float | None:
-        """When the stack runs, should there be something to run for; None while nothing may have changed.
+        """Return when the stack runs, if the addresses have changed; None while nothing may have changed.
 
         :param earliest: when a run of its target may begin, should it be free.
         """
@@ -122,10 +124,10 @@ class TriggerEntry:
     def reconcile(
         self, now: float, selected: Selected, seen_terminating: SeenTerminating, earliest: float | None
     ) -> Due | None:
-        """Compare what is wanted with what was served, if it is time.
+        """Compare the wanted endpoints with the served ones, if it is time.
 
         :param earliest: when a run of its target may begin; None while it cannot.
-        :returns: the endpoints to run for, when it is time for that, too.
+        :returns: the endpoints to run for, if a run is due as well.
         """
         debounced, due = self.schedule.debounced_at(self.pace), self._due_at(earliest)
         if self.refresh is None or debounced is None or debounced > now:
@@ -173,7 +175,9 @@ class TriggerEntry:
         return due is not None and due <= now and self.refresh is not None and not self.refresh.is_paused
 
     def _doubt(self, endpoints: Endpoints, seen_terminating: SeenTerminating) -> str:
-        """Why what is there now looks like a broken source, beside what the last run was for."""
+        """Return why the present endpoints, compared with those of the last run, look like a broken
+        source.
+        """
         if self.ran_for is None:  # another process began it: how many there were is all that is known
             count = self.state.served_addresses
             going, coming = max(0, count - len(endpoints)), max(0, len(endpoints) - count)
@@ -187,7 +191,7 @@ class TriggerEntry:
 
 
 def pace_of(refresh: StackRefresh, settings: Settings) -> Pace:
-    """How often a StackRefresh may run.
+    """Return how often a StackRefresh may run.
 
     :raises ConfigurationError: it may not run at all.
     """
@@ -214,6 +218,6 @@ def pace_of(refresh: StackRefresh, settings: Settings) -> Pace:
 
 
 def run_key(entry: TriggerEntry, wanted: str) -> str:
-    """Return the key of a run, whichever replica tries it: the same until one goes well."""
+    """Return the key of a run, which stays the same for every try by any replica until one succeeds."""
     text = f"{entry.uid}/{entry.state.runs}/{wanted}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]

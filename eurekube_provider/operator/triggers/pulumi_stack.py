@@ -1,11 +1,12 @@
-"""Has the Pulumi Kubernetes Operator run a Stack, and waits for what comes of it.
+"""Runs of a Stack by the Pulumi Kubernetes Operator, and the wait for their results.
 
 Its protocol (``ReconcileRequestedPredicate`` in its stack_controller.go): a new value of the annotation makes
 it run the Stack once; ``status.observedReconcileRequest`` shows that it has seen the value, and
 ``status.lastUpdate.reconcileRequest`` that a run for it has ended.
 
-A Stack may take longer than anybody waits. Asked again, it would run again, and the answer to the first
-request would be lost: as long as one of ours stands there without an answer, that is what is waited for.
+A Stack may take longer than the time-out. A second request would run it again, and the answer to the first
+would be lost. So while an unanswered request of Eurekube is in the annotation, the answer to it is waited
+for.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ POLL_SECONDS = 2.0
 
 
 def requester(stack: PulumiStack, access: KubeAccess, poll_seconds: float = POLL_SECONDS) -> Runner:
-    """A runner that has ``stack`` run."""
+    """Return a runner that asks the Pulumi Kubernetes Operator to run ``stack``."""
     path = STACKS.path(stack.namespace, stack.name)
     called = f"the Stack {stack.namespace}/{stack.name}"
 
@@ -66,7 +67,7 @@ def requester(stack: PulumiStack, access: KubeAccess, poll_seconds: float = POLL
 
 
 def _refusal(stack: Mapping[str, Any], action: StackAction) -> str | None:
-    """Why a request would not do what is asked; a Stack itself says what a request does with it."""
+    """Return why a request would not run the action; the Stack's own spec decides what a request does."""
     spec = stack.get("spec") or {}
     if stack["metadata"].get("deletionTimestamp"):
         return "is being deleted"
@@ -83,7 +84,7 @@ def _refusal(stack: Mapping[str, Any], action: StackAction) -> str | None:
 
 
 def _unanswered(stack: Mapping[str, Any], key: str, called: str) -> str | None:
-    """A request for the same thing that stands there already, and has gone well by now or goes on."""
+    """Return the Stack's present request for the same run if it is under way or has succeeded; else None."""
     value = str((stack["metadata"].get("annotations") or {}).get(REQUEST_ANNOTATION) or "")
     if not value.startswith(f"eurekube-{key}-"):
         return None
@@ -92,7 +93,7 @@ def _unanswered(stack: Mapping[str, Any], key: str, called: str) -> str | None:
 
 
 def _result(status: Mapping[str, Any], value: str, called: str) -> TriggerResult | None:
-    """Return the result of the request; None as long as nothing has."""
+    """Return the result of the request; None while it has none."""
     last = status.get("lastUpdate") or {}
     if last.get("reconcileRequest") == value:
         message = f"{called} ran: {last.get('type') or 'update'} {last.get('state')}"

@@ -1,4 +1,4 @@
-"""StackRefreshes as the Kubernetes API has them: one is read past the operator's copy, its status written."""
+"""Access to single StackRefreshes: reads past the operator's copy, and writes of the status."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ Key = tuple[str, str]
 
 
 class RefreshObjects:
-    """Reads and writes single StackRefreshes."""
+    """A reader and writer of single StackRefreshes."""
 
     def __init__(self, access: KubeAccess) -> None:
         self._access = access
 
     def read(self, key: Key) -> dict[str, Any] | None:
-        """Read one as it is now: who led before may have written a moment ago. None where there is none.
+        """Return a StackRefresh from the API server, since a former leader may have just written it; None if
+        it is gone.
 
         :raises KubernetesError: it could not be read.
         """
@@ -34,7 +35,7 @@ class RefreshObjects:
         """Write the status, if it says something new.
 
         :param item: the object with its current status.
-        :returns: the object with the status that it has now; None where there is none any more.
+        :returns: the object with its new status; None where it does not exist any more.
         :raises KubernetesError: it could not be written.
         """
         status = status_of(item, state, datetime.now(UTC))
@@ -44,7 +45,7 @@ class RefreshObjects:
         return None if written is None else {**item, "status": written.get("status")}
 
     def take_off_release(self, key: Key) -> None:
-        """Take off the annotation: it was obeyed, and shall not release the next hold as well."""
+        """Remove the release annotation that was obeyed: it shall not release the next hold as well."""
         _log.warning("released the brake on a person's request", extra={"refresh": "/".join(key)})
         try:
             body = {"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}
@@ -62,7 +63,7 @@ class RefreshObjects:
 
 
 def _is_written(status: Mapping[str, Any], patch: Mapping[str, Any]) -> bool:
-    """Return whether a status holds already what a merge patch would write."""
+    """Return whether a status already has all values of a merge patch."""
 
     def without_nulls(value: Any) -> Any:
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""StackRefreshes for the status page: what each asks for, how it stands, and when it runs."""
+"""StackRefreshes for the status page: their specs, their states, and their next runs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from eurekube_provider.operator.triggers.triggers import Triggers
 
 
 def rows(triggers: Triggers) -> list[dict[str, Any]]:
-    """All that there are, those that are not ready first.
+    """Return a row for each StackRefresh, those that are not ready first.
 
-    How one stands is what this replica knows, and what the object's status says where another one leads: when
-    it runs next is known to the leader only.
+    The leader's rows show its own state; another replica's rows show the objects' statuses, without the next
+    run, which
+    only the leader knows.
     """
     states, due = triggers.states(), triggers.due()
     found = []

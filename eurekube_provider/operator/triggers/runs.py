@@ -1,4 +1,4 @@
-"""The runs: at most one of each target at a time, each on a thread of its own; and how many there were."""
+"""The runs of stacks: at most one of each target at a time, each on a thread of its own, and their counts."""
 
 from __future__ import annotations
 
@@ -22,14 +22,18 @@ from eurekube_provider.operator.triggers.webhook import caller
 _log = logging.getLogger(__name__)
 
 MOST_RUNS = 4
-"""How many heavy runs may be in their first minute at once; each is a process that wants a processor."""
+"""Most heavy runs in their first minute at once; each is a process that wants a processor."""
 
 SLOT_SECONDS = 60.0
-"""After so long a heavy run counts no more: it waits for something, perhaps in vain."""
+"""Seconds after which a heavy run does not count for :data:`MOST_RUNS` any more: it waits, perhaps in
+vain.
+"""
 
 MOST_AT_ALL = 32
-"""How many runs there may be at once, whatever they are. Half of either number is for targets whose last
-run went well."""
+"""Most runs of all kinds at once. Of this number and of :data:`MOST_RUNS`, half is kept for targets whose
+last run
+went well.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +46,11 @@ class _ActiveRun:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A request for a run of a target: whose it is, and what it is for.
+    """A request for a run of a target for one StackRefresh.
 
-    :ivar uid: the StackRefresh's; its name may be another one's by the end of the run.
+    :ivar uid: the StackRefresh's UID; by the end of the run another one may have its name.
     :ivar term: the term of leadership in which it was made.
-    :ivar wanted: the digest of what it is for.
+    :ivar wanted: the digest of the state to run for.
     :ivar is_again: True if it repeats a run that did not go well.
     """
 
@@ -60,7 +64,7 @@ class RunRequest:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A run that is over."""
+    """A run that has ended, with its result and its duration in seconds."""
 
     request: RunRequest
     result: TriggerResult
@@ -69,14 +73,14 @@ class FinishedRun:
 
 @dataclass(slots=True)
 class RunHistory:
-    """Counts the runs of one StackRefresh since this process began."""
+    """The counts of one StackRefresh's runs since this process began."""
 
     outcomes: Counter[TriggerOutcome] = field(default_factory=Counter)
     last_seconds: float = 0.0
     succeeded_at: float | None = None
 
     def count(self, ended: FinishedRun) -> None:
-        """Count a run that has ended."""
+        """Count a run that has ended, by its outcome."""
         self.outcomes[ended.result.outcome] += 1
         self.last_seconds = ended.seconds
         if ended.result.outcome.is_good:
@@ -84,10 +88,10 @@ class RunHistory:
 
 
 class Runs:
-    """Begins runs of targets on threads of their own, as many side by side as their targets allow.
+    """The runs of targets, on threads of their own, as many at once as their targets allow.
 
     :param runners: by target.
-    :param concurrency: by target; where there is none, a target has a group of its own, and is heavy.
+    :param concurrency: by target; a target without one has a group of its own, and is heavy.
     :param has_ended: called on a run's thread when there is something for :meth:`take_ended`.
     """
 
@@ -108,7 +112,7 @@ class Runs:
     def may_begin(self, target: str, *, is_again: bool = False) -> bool:
         """Return whether a run of this target can begin now.
 
-        :param is_again: its last run did not go well: however many of those there are, they leave room.
+        :param is_again: its last run did not go well: repeated runs may take only half of all places.
         """
         limit, now = self._concurrency[target], time.monotonic()
         with self._lock:
@@ -119,16 +123,16 @@ class Runs:
         return not limit.is_heavy or _has_room(young, MOST_RUNS, is_again=is_again)
 
     def frees_at(self) -> float | None:
-        """When the next heavy run counts no more, by the monotonic clock; None where none will."""
+        """Return when the next heavy run frees its place, by the monotonic clock; None where none will."""
         now = time.monotonic()
         with self._lock:
             times = [one.began + SLOT_SECONDS for one in self._active.values() if one.is_heavy]
         return min((at for at in times if at > now), default=None)
 
     def begin(self, request: RunRequest, run: Callable[[threading.Event], TriggerRun]) -> None:
-        """Begin a run, which :meth:`may_begin` allows.
+        """Begin a run that :meth:`may_begin` allows.
 
-        :param run: makes it, of the event that cancels it.
+        :param run: returns the run for the event that cancels it.
         """
         name = f"run-{request.target}"
         thread = threading.Thread(
@@ -140,7 +144,7 @@ class Runs:
         thread.start()
 
     def take_ended(self) -> list[FinishedRun]:
-        """Return the runs that ended since the last call; its targets are free again."""
+        """Return the runs that ended since the last call, and free their targets."""
         with self._lock:
             ended, self._ended = self._ended, []
             for one in ended:
@@ -148,11 +152,11 @@ class Runs:
         return ended
 
     def cancel(self) -> None:
-        """Have all end soon, also those that begin later; returns at once."""
+        """Ask all runs, also those that begin later, to end soon; return at once."""
         self._cancelled.set()
 
     def join(self, timeout_seconds: float) -> None:
-        """Wait until all have ended."""
+        """Wait until all runs have ended, or for the time-out."""
         deadline = time.monotonic() + timeout_seconds
         with self._lock:
             threads = [one.thread for one in self._active.values()]
@@ -178,7 +182,7 @@ class Runs:
 
 
 def runner_of(target: Target, access: KubeAccess) -> Runner:
-    """Return the function that has a target run, by the kind of the target."""
+    """Return the function that runs a target, by the kind of the target."""
     way = target.way
     if isinstance(way, PulumiStack):
         return requester(way, access)
@@ -186,5 +190,5 @@ def runner_of(target: Target, access: KubeAccess) -> Runner:
 
 
 def _has_room(active: Sequence[_ActiveRun], most: int, *, is_again: bool) -> bool:
-    """Return whether one more fits; of those that did not go well, into their half."""
+    """Return whether one more run fits; repeated runs may take only half of ``most``."""
     return len(active) < most and not (is_again and sum(one.is_again for one in active) >= most // 2)

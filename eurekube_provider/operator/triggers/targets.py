@@ -1,7 +1,8 @@
 """Targets that a StackRefresh may name: the targets of the operator's configuration file.
 
-Anyone who may write a StackRefresh must not be able to choose a URL, a directory or a stack: those stand
-here, with the namespaces that may use them.
+Anyone who may write a StackRefresh must not be able to choose a URL, a directory or a stack: the file lists
+those,
+with the namespaces that may use them.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ from eurekube_provider.operator.options import (
 )
 
 USUAL_DEBOUNCE_SECONDS, USUAL_INTERVAL_SECONDS = 5.0, 60.0
-"""The times of a StackRefresh that says nothing, where the target allows them."""
+"""Defaults of a StackRefresh's debounce and interval in seconds, where the target allows them."""
 
 
 class Payload(StrEnum):
-    """The content of a webhook's call."""
+    """The format of a webhook call's body."""
 
     EUREKUBE = "eurekube"
-    """Everything, the addresses included."""
+    """Eurekube's own format, which includes the addresses."""
 
     REPOSITORY_DISPATCH = "repository-dispatch"
     """Body for GitHub's endpoint ``/repos/OWNER/NAME/dispatches``, with numbers for the addresses."""
@@ -62,7 +63,7 @@ class PulumiStack:
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """A URL that is called.
+    """A URL that the operator calls to run a stack.
 
     :ivar secret: key of the HMAC signature; empty for no signature.
     :ivar authorization: value of the header ``Authorization``; empty for none.
@@ -76,10 +77,10 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class Automation:
-    """A stack that a worker process runs, beside a Pulumi CLI.
+    """A stack that a worker process runs with a local Pulumi CLI.
 
     :ivar work_dir: the directory of its project.
-    :ivar identity: the stack's identity, by whatever name and from wherever it is run.
+    :ivar identity: the stack's identity, the same for any name and directory from which it is run.
     """
 
     stack: str
@@ -102,7 +103,7 @@ def _actions(text: str) -> frozenset[StackAction]:
 class Concurrency:
     """Limits on concurrent runs of a target.
 
-    :ivar group: of all targets with the same one, those that name one stack, one runs at a time.
+    :ivar group: name shared by targets of one stack: of a group only one run is under way at a time.
     :ivar is_heavy: True if a run is a process that wants a processor, and no wait for somebody else's.
     """
 
@@ -112,7 +113,7 @@ class Concurrency:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One target; what has a text here is a key of each kind."""
+    """One target; each option below is a key that every kind of target has."""
 
     name: str
     way: Way
@@ -133,7 +134,7 @@ class Target:
 
     @property
     def concurrency(self) -> Concurrency:
-        """Return the limits on its concurrent runs."""
+        """Limits on the target's concurrent runs."""
         way = self.way
         if isinstance(way, PulumiStack):
             return Concurrency(f"Stack {way.namespace}/{way.name}", is_heavy=False)
@@ -142,9 +143,9 @@ class Target:
         return Concurrency(f"target {self.name}", is_heavy=False)
 
     def pace_of(self, refresh: StackRefresh) -> Pace:
-        """How often a StackRefresh may have it run.
+        """Return how often a StackRefresh may run this target.
 
-        :raises ConfigurationError: it may not use this target, or not so.
+        :raises ConfigurationError: it may not use this target, or not with its action or times.
         """
         if not self.namespaces & {refresh.namespace, "*"}:
             raise ConfigurationError(
@@ -209,14 +210,14 @@ KEYS_OF_KIND = {
 }
 REQUIRED_KEYS = {_PULUMI_STACK: ("stack",), _WEBHOOK: (), _AUTOMATION: ("stack", "work-dir")}
 SECRET_KEYS = ("secret", "authorization")
-"""Keys that name a file only: ``secret-file`` ..."""
+"""Keys whose values may be given only through a file, such as ``secret-file``."""
 
 
 def targets_from(written: Any, place: str) -> dict[str, Target]:
-    """The targets of a configuration file, by name.
+    """Return the targets of a configuration file, by name.
 
     :param written: the value of the file's key ``targets``.
-    :param place: the file and that key, for complaints.
+    :param place: the file and that key, for errors.
     :raises ConfigurationError: a target that cannot be used.
     """
     return {
@@ -262,7 +263,7 @@ def _way(kind: str, values: Mapping[str, Any], given: Mapping[str, SourcedText],
 
 
 def _url(given: Mapping[str, SourcedText], place: str) -> tuple[str, str]:
-    """The URL that a webhook calls, and where it is named."""
+    """Return the URL that a webhook calls, and the setting that names it."""
     url, file = (one if (one := given.get(key)) and one.text else None for key in ("url", "url-file"))
     if url is not None and file is None:
         return url.text, url.where

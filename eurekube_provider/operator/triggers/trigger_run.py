@@ -1,4 +1,4 @@
-"""One run of a stack: what is asked of a target, and what came of it."""
+"""One run of a stack: the request to a target, and its result."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from eurekube_provider.core.stack_refresh import Addresses, StackAction
 
 
 class TriggerOutcome(StrEnum):
-    """How a run ended."""
+    """The outcome of a run."""
 
     CHANGED = "Changed"
-    """It went well, and changed something; of a preview, there is something to change."""
+    """The run succeeded and changed something; a preview found something to change."""
 
     UNCHANGED = "Unchanged"
-    """It went well, and there was nothing to change."""
+    """The run succeeded with nothing to change."""
 
     SUCCEEDED = "Succeeded"
-    """It went well; this target does not say whether anything changed."""
+    """The run succeeded; this kind of target does not say whether anything changed."""
 
     FAILED = "Failed"
-    """It failed; it is tried again."""
+    """The run failed, and is tried again."""
 
     LOCKED = "Locked"
-    """Somebody else works on the stack; nothing was done."""
+    """Another process works on the stack; nothing was done."""
 
     PENDING = "Pending"
-    """The requested run has not ended, and is not requested again: the next try waits on for it."""
+    """The requested run has not ended; the next try waits for the same run, and requests no new one."""
 
     @property
     def is_good(self) -> bool:
-        """Return whether the stack is served."""
+        """True if the run succeeded."""
         return self not in (TriggerOutcome.FAILED, TriggerOutcome.LOCKED, TriggerOutcome.PENDING)
 
 
 @dataclass(frozen=True, slots=True)
 class TriggerRun:
-    """One run of a target, as the target is asked for it.
+    """One run of a target, as the target gets it.
 
-    :ivar key: equal for every try of the same thing, also by another replica.
+    :ivar key: equal for every try of the same run, also by another replica.
     :ivar attempt: the number of the try, from 1 on.
     :ivar timeout_seconds: from now.
     :ivar cancelled: set when the operator ends: give up soon, nobody waits for the result.
@@ -64,7 +64,7 @@ class TriggerResult:
     """The result of one run of a target.
 
     :ivar message: one sentence.
-    :ivar changes: how many resources were treated how, e.g. ``{"create": 2}``; empty where not known.
+    :ivar changes: number of resources by operation, e.g. ``{"create": 2}``; empty where not known.
     """
 
     outcome: TriggerOutcome
@@ -73,9 +73,9 @@ class TriggerResult:
 
     @classmethod
     def failed(cls, message: str) -> TriggerResult:
-        """The result of a run that failed, and why."""
+        """Return the result of a failed run with its reason."""
         return cls(TriggerOutcome.FAILED, message)
 
 
 Runner = Callable[[TriggerRun], TriggerResult]
-"""Carries a run out, on a thread of its own; what it raises is a failure."""
+"""Function that carries a run out on a thread of its own; an exception counts as a failure."""

@@ -1,7 +1,8 @@
 """The state of a StackRefresh: its status, written and read.
 
-The status is also the operator's memory: the replica that leads next finds there what was served, when the
-last run began, and whether it was ended.
+The status is also the operator's memory: the next leader finds there the digest that was served, when the
+last run
+began, and whether it ended.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from eurekube_provider.operator.status import condition, problem_conditions
 from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, TriggerResult
 
 RUNNING = RefreshReason.RUNNING
-"""The outcome of a run that has not ended."""
+"""Outcome of a run that has not ended."""
 
 REFUSALS = frozenset(
     {RefreshReason.UNKNOWN_TARGET, RefreshReason.NOT_ALLOWED, RefreshReason.NO_MATCHING_SERVICE}
 )
-"""Why nothing is run, as reasons of conditions."""
+"""Reasons of conditions for which no stack is run."""
 
 _LONGEST_MESSAGE = 2000
 _SERVED = Problem(RefreshReason.SERVED, "the last run began after the last change of the addresses")
@@ -45,8 +46,8 @@ _NOT_RUN = Problem(RefreshReason.PENDING, "it has not run yet")
 class TriggerState:
     """The status of a StackRefresh.
 
-    :ivar is_ready: True if the StackRefresh can work and its last run went well; None before the first one.
-    :ivar is_synced: True if the stack was run for the addresses of now.
+    :ivar is_ready: True if the StackRefresh is valid and its last run went well; None before the first one.
+    :ivar is_synced: True if the stack was run for the present addresses.
     :ivar last_run: as in the status; None before the first one.
     :ivar served: see :class:`~eurekube_provider.core.schedule.Schedule`.
     :ivar runs: how many went well.
@@ -67,7 +68,7 @@ class TriggerState:
 
     @classmethod
     def of(cls, item: Object) -> TriggerState:
-        """Return the state in an object's status."""
+        """Return the state that a StackRefresh's status holds."""
         status = item.get("status") or {}
         conditions = conditions_of(item)
         known = cls(
@@ -91,44 +92,44 @@ class TriggerState:
 
     @property
     def is_braked(self) -> bool:
-        """Return True where it waits although its time has come."""
+        """True if a run is due but held back, since the endpoints look like a broken source."""
         return self.synced.reason == RefreshCondition.BRAKED
 
     @property
     def was_cut_off(self) -> bool:
-        """Return whether nobody has seen the end of the last run."""
+        """True if no replica has recorded the end of the last run."""
         return self.last_run is not None and self.last_run.get("outcome") == RUNNING
 
     @property
     def is_unended(self) -> bool:
-        """Return whether what the last run asked for goes on."""
+        """True if the last requested run is still under way at its target."""
         return self.last_run is not None and self.last_run.get("outcome") == TriggerOutcome.PENDING
 
     @property
     def served_addresses(self) -> int:
-        """The number of addresses that the last run was for."""
+        """Number of addresses that the last run was for."""
         return int((self.last_run or {}).get("addresses") or 0)
 
     @property
     def target(self) -> str:
-        """Return the target of the last run; empty before the first one."""
+        """Target of the last run; empty before the first one."""
         return str((self.last_run or {}).get("target") or "")
 
     @property
     def is_again(self) -> bool:
-        """Return whether the next run repeats one that did not go well."""
+        """True if the next run repeats one that did not go well."""
         return bool(self.failures) or self.is_unended
 
     @property
     def begun_at(self) -> datetime | None:
-        """When the last run began."""
+        """Start time of the last run; None before the first one."""
         return time_of((self.last_run or {}).get("startTime"))
 
     def schedule(self, now: float, wall: datetime) -> Schedule:
-        """The schedule that goes on from here, with everything to be reconciled.
+        """Return the schedule that continues from this state, with a comparison due at once.
 
         :param now: the schedule's clock.
-        :param wall: the same moment by the wall clock, by which the status has its times.
+        :param wall: the same moment by the wall clock, which the status uses.
         """
 
         def at(key: str) -> float:
@@ -149,12 +150,12 @@ class TriggerState:
         return replace(self, services=len(addresses), addresses=sum(map(len, addresses.values())))
 
     def accepted(self, *, is_paused: bool) -> TriggerState:
-        """The state of one that can work as it is."""
+        """Return the state of a StackRefresh whose spec is valid."""
         allowed = self._as_last_run() if self.ready.reason in REFUSALS else self
         return replace(allowed, is_paused=is_paused)
 
     def refused(self, reason: str, message: str) -> TriggerState:
-        """The state of one that cannot work as it is.
+        """Return the state of a StackRefresh that cannot run.
 
         :param reason: one of :data:`REFUSALS`.
         """
@@ -168,7 +169,7 @@ class TriggerState:
         return replace(known, is_synced=True, synced=_SERVED)
 
     def waiting(self, wait_seconds: float) -> TriggerState:
-        """Something else is wanted than what was served, and it is not yet time."""
+        """Return the state of a StackRefresh whose addresses have changed, and whose run is not due yet."""
         message = f"the addresses have changed; it runs in {wait_seconds:.0f} s"
         if self.is_paused:
             message = "the addresses have changed, and spec.paused is true"
@@ -177,12 +178,14 @@ class TriggerState:
         return self._unsynced(Problem(RefreshReason.PENDING, message))
 
     def held(self, why: str) -> TriggerState:
-        """The state of one whose time has come, while what is wanted looks like a broken source."""
+        """Return the state of a StackRefresh whose due run is held back, since the endpoints look like a
+        broken source.
+        """
         reason = RefreshCondition.BRAKED
         return self._unsynced(Problem(reason, why, REFRESH_REMEDIES[reason]))
 
     def begun(self, refresh: StackRefresh, wall: datetime) -> TriggerState:
-        """A run begins."""
+        """Return the state of a StackRefresh whose run begins."""
         run = {
             "action": str(refresh.action),
             "target": refresh.target,
@@ -196,9 +199,9 @@ class TriggerState:
     def ended(
         self, result: TriggerResult, served: str, seconds: float, wall: datetime, retry_seconds: float
     ) -> TriggerState:
-        """The run has ended.
+        """Return the state of a StackRefresh whose run has ended.
 
-        :param served: the digest that it was for.
+        :param served: the digest that the run was for.
         :param retry_seconds: when it is tried again, if it failed.
         """
         good = result.outcome.is_good
@@ -226,12 +229,12 @@ class TriggerState:
         )
 
     def _unsynced(self, why: Problem) -> TriggerState:
-        """The state of one that can work, and whose stack was not run for the addresses of now."""
+        """Return the state of a valid StackRefresh whose stack was not run for the present addresses."""
         known = self._as_last_run() if self.ready.reason in REFUSALS else self
         return replace(known, is_synced=False, synced=why)
 
     def _as_last_run(self) -> TriggerState:
-        """Ready, or not, as the last run ended."""
+        """Return the state with Ready set by the outcome of the last run."""
         run = self.last_run
         if run is None:
             return replace(self, is_ready=None, ready=_NOT_RUN)
@@ -246,9 +249,9 @@ class TriggerState:
 
 
 def status_of(item: Object, state: TriggerState, wall: datetime) -> dict[str, Any]:
-    """The status that says ``state``, for a merge patch: None is to be removed.
+    """Return the status for ``state`` as a merge patch, in which None removes a field.
 
-    :param item: with its current status, whose transition times are kept.
+    :param item: the object with its current status, whose transition times are kept.
     """
     at = stamp(wall)
     conditions: list[Mapping[str, Any]] = [
@@ -277,12 +280,12 @@ def status_of(item: Object, state: TriggerState, wall: datetime) -> dict[str, An
 
 
 def stamp(wall: datetime) -> str:
-    """RFC 3339, as Kubernetes has it."""
+    """Return a time in Kubernetes' RFC 3339 format."""
     return wall.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def duration(seconds: float) -> str:
-    """A duration as Go and kubectl write it, e.g. ``2m3s`` or ``4.2s``."""
+    """Return a duration in the format of Go and kubectl, e.g. ``2m3s`` or ``4.2s``."""
     if seconds < 60:
         return f"{seconds:.1f}s"
     minutes, rest = divmod(round(seconds), 60)

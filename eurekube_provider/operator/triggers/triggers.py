@@ -1,7 +1,8 @@
-"""Runs targets for StackRefreshes, in the replica that leads.
+"""The leader's triggers, which run targets for StackRefreshes.
 
-One thread reconciles and writes; runs have threads of their own. Nobody waits for either: the reflectors
-only leave a note.
+One thread reconciles and writes; runs have threads of their own. The reflectors only leave a note, and so
+wait for
+neither.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ from eurekube_provider.operator.watches import trim_own
 _log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
-"""When something that the Kubernetes API refused is tried again."""
+"""Seconds until a StackRefresh is tried again after the Kubernetes API refused a request."""
 
 ROUND_SECONDS = 0.05
-"""Changes within this time are reconciled together."""
+"""Seconds within which changes are reconciled together."""
 
 LONGEST_WAIT_SECONDS = 30.0
 LONGEST_ROUND_SECONDS = 300.0
@@ -54,15 +55,15 @@ _EVENTS = {
     TriggerOutcome.PENDING: RefreshEvent.RUN_PENDING,
     TriggerOutcome.LOCKED: RefreshEvent.STACK_LOCKED,
 }
-"""Texts of the Event about a run that ended."""
+"""Reason of the Event on an ended run, by outcome."""
 
 
 class Triggers:
     """The triggers of an operator.
 
-    :param selected: asked only while this replica leads.
+    :param selected: called only while this replica leads.
     :param seen_terminating: likewise.
-    :param runners: by target; default those that the settings' targets ask for.
+    :param runners: by target; default those of the settings' targets.
     """
 
     def __init__(
@@ -102,13 +103,13 @@ class Triggers:
         self._thread = threading.Thread(target=self._loop, name="triggers", daemon=True)
 
     def start(self) -> None:
-        """Watch StackRefreshes, and wait for :meth:`lead`."""
+        """Start to watch StackRefreshes, and wait for :meth:`lead`."""
         self._round_at = time.monotonic()
         self.reflectors.start()
         self._thread.start()
 
     def lead(self) -> None:
-        """Begin to run what is due, the unfinished runs of another replica included."""
+        """Begin to run targets, including unfinished runs of another replica."""
         with self._condition:
             self._leads = True
             self._term += 1
@@ -116,50 +117,52 @@ class Triggers:
         self._wake()
 
     def stand_by(self) -> None:
-        """Begin nothing: another replica leads. What runs goes on; nobody is notified of its end."""
+        """Begin no more runs, since another replica leads; present runs go on, and their end is not
+        recorded.
+        """
         with self._condition:
             self._leads = False
         self._wake()
 
     def close(self) -> None:
-        """Begin nothing more, and have end what runs; returns at once."""
+        """Begin no more runs, and cancel the present ones; return at once."""
         self.reflectors.stop()
         self._runs.cancel()
         self._stopped = True
         self._wake()
 
     def join(self) -> None:
-        """Wait until all has ended, after :meth:`close`."""
+        """Wait until all threads have ended, after :meth:`close`."""
         deadline = time.monotonic() + LONGEST_STOP_SECONDS
         if self._thread.is_alive():
             self._thread.join(timeout=LONGEST_STOP_SECONDS)
         self._runs.join(max(0.0, deadline - time.monotonic()))
 
     def service_changed(self, service: Object) -> None:
-        """The endpoints of a Service may have changed; returns at once."""
+        """Note a Service whose endpoints may have changed; return at once."""
         keys = self._selectors.selecting(service)
         if keys:
             self._touch(*keys)
 
     def liveness(self) -> list[Liveness]:
-        """The threads, those of runs left aside."""
+        """Return the liveness of all threads but those of runs."""
         age = time.monotonic() - self._round_at
         return [*self.reflectors.liveness(), *liveness_of([self._thread], age, LONGEST_ROUND_SECONDS)]
 
     def history(self) -> dict[Key, RunHistory]:
-        """Return the counts of the existing StackRefreshes."""
+        """Return the counts of runs by existing StackRefresh."""
         there = {key_of(item) for item in self.reflectors.objects()}
         with self._condition:
             copies = {key: replace(one, outcomes=one.outcomes.copy()) for key, one in self._history.items()}
         return {key: one for key, one in copies.items() if key in there}
 
     def states(self) -> dict[Key, TriggerState]:
-        """The state of each StackRefresh, as this replica knows; nothing while it does not lead."""
+        """Return the state of each StackRefresh by this replica's knowledge; empty while it does not lead."""
         with self._condition:
             return {key: entry.state for key, entry in self._entries.items()}
 
     def due(self) -> dict[Key, float]:
-        """When what waits is reconciled again, and may run, as Unix time."""
+        """Return when each waiting StackRefresh may run, as Unix time."""
         offset = time.time() - time.monotonic()
         with self._condition:
             entries = list(self._entries.items())
@@ -223,7 +226,9 @@ class Triggers:
                 self._guarded(key, partial(self._reconcile, key))
 
     def _wait_seconds(self) -> float:
-        """The time until something is due; shorter where nothing tells of it, as of a first list's end."""
+        """Return the seconds until a StackRefresh is due; at most 1 while the first list is incomplete,
+        whose end wakes nobody.
+        """
         now = time.monotonic()
         waits_for_list = self._leads and not self.reflectors.is_settled
         times = [now + (1.0 if waits_for_list else LONGEST_WAIT_SECONDS), *self._later.values()]
@@ -232,7 +237,7 @@ class Triggers:
         return max(0.0, min(times) - now)
 
     def _earliest(self, entry: TriggerEntry) -> float | None:
-        """When a run for an entry may begin; None until another one has ended."""
+        """Return when a run for an entry may begin; None while other runs take its place."""
         if entry.refresh is None:
             return None
         is_again = entry.state.is_again
@@ -240,14 +245,18 @@ class Triggers:
         return self._free_at(entry) if may_begin else None
 
     def _free_at(self, entry: TriggerEntry) -> float:
-        """When an entry's target has rested for its shortest interval, no matter who had it run."""
+        """Return when the shortest interval of an entry's target is over, whichever StackRefresh ran it
+        last.
+        """
         target = self._settings.targets.get(entry.refresh.target) if entry.refresh else None
         if target is None:
             return -math.inf
         return self._begun_at.get(target.name, -math.inf) + target.shortest_interval_seconds
 
     def _guarded(self, key: Key, do: Callable[[], None]) -> None:
-        """Do one thing for one StackRefresh; what goes wrong is tried again, and stops no other."""
+        """Call a function for one StackRefresh; a failure is logged, tried again later, and stops no
+        other.
+        """
         self._round_at = time.monotonic()  # many that each wait for the API in vain are no loop that is stuck
         try:
             do()
@@ -272,7 +281,7 @@ class Triggers:
             entry.not_before = at
 
     def _object_changed(self, key: Key, at: float) -> None:
-        """Something of a StackRefresh, or of its Services, may have changed."""
+        """Update the entry of a StackRefresh after a change of the StackRefresh or of its Services."""
         item, entry = self.reflectors.get(*key), self._entries.get(key)
         if item is None or item["metadata"].get("deletionTimestamp"):
             with self._condition:
@@ -305,7 +314,7 @@ class Triggers:
             self._events.record(entry.item, EventType.WARNING, refusal.reason, refusal.text)
 
     def _reconcile(self, key: Key) -> None:
-        """Do what is due, and have the status say so."""
+        """Begin a due run of a StackRefresh, or write its status."""
         entry, now = self._entries[key], time.monotonic()
         if entry.not_before > now:
             return
@@ -320,7 +329,9 @@ class Triggers:
             self._write(key, entry)
 
     def _begin(self, key: Key, entry: TriggerEntry, refresh: StackRefresh, due: Due) -> None:
-        """Begin a run, once the status says so: were this process to die, it must be found there."""
+        """Write to the status that a run begins, then begin it: if this process dies, the next leader
+        finds it there.
+        """
         wanted, addresses, endpoints = due
         before = entry.state
         entry.state = before.begun(refresh, datetime.now(UTC))
@@ -355,7 +366,7 @@ class Triggers:
             self._objects.take_off_release(key)
 
     def _end(self, ended: FinishedRun) -> None:
-        """Tell of the end of a run; what another replica has taken over meanwhile, that one tells."""
+        """Record the end of a run, unless another replica has taken its StackRefresh over."""
         request, result, good = ended.request, ended.result, ended.result.outcome.is_good
         about = {"refresh": "/".join(request.key), "target": request.target, "outcome": str(result.outcome)}
         fields = {**about, "seconds": round(ended.seconds, 1)} | ({} if good else {"error": result.message})
@@ -384,7 +395,7 @@ class Triggers:
         self._events.record(entry.item, EventType.NORMAL if good else EventType.WARNING, reason, note)
 
     def _write(self, key: Key, entry: TriggerEntry) -> bool:
-        """Write the status, if it says something new; whether there is still something to write it to."""
+        """Write the status, if it says something new; return whether the object still exists."""
         written = self._objects.write_status(key, entry.item, entry.state)
         if written is None:
             with self._condition:

@@ -1,6 +1,6 @@
-"""Calls a URL, signed, and repeats the call until it is taken or the time is over.
+"""Signed calls of a URL, repeated until the server accepts one or the time is over.
 
-A server may be as slow as it likes, byte by byte: the call is made on a thread of its own, whose connection
+A server may answer as slowly as it likes, byte by byte: each call has a thread of its own, and its connection
 is cut when the time is over or the operator ends.
 """
 
@@ -24,40 +24,46 @@ from eurekube_provider.operator.triggers.targets import Payload, Webhook
 from eurekube_provider.operator.triggers.trigger_run import Runner, TriggerOutcome, TriggerResult, TriggerRun
 
 SIGNATURE_HEADER = "X-Eurekube-Signature-256"
-"""``sha256=`` and the hexadecimal HMAC-SHA256 of the body: who knows one can send it again for ever."""
+"""Header with ``sha256=`` and the hexadecimal HMAC-SHA256 of the body: an eavesdropper can replay it for
+ever.
+"""
 
 TIMED_SIGNATURE_HEADER = "X-Eurekube-Signature"
-"""``t=``, this try's time in seconds since the epoch, ``,v1=`` and the HMAC of that, a dot and the body."""
+"""Header with ``t=``, the call's Unix time in seconds, ``,v1=`` and the HMAC of that time, a dot and the
+body.
+"""
 
 IDEMPOTENCY_HEADER = "Idempotency-Key"
-"""Equal for every try of one call, also by another replica of the operator; and so is the body."""
+"""Header with a key that is equal for every try of one call, also by another replica; the body is equal,
+too.
+"""
 
 EVENT_TYPE = "eurekube-refresh"
-"""Type of event for a workflow: ``on: repository_dispatch: types: [eurekube-refresh]``."""
+"""Event type of the call for a GitHub workflow: ``on: repository_dispatch: types: [eurekube-refresh]``."""
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 60.0
 LONGEST_CALL_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 _CUT_SECONDS = 1.0
-"""So long a call has to end once its connection is cut; a thread that does not is left alone."""
+"""Seconds that a call's thread has to end once its connection is cut; a slower thread is abandoned."""
 
 _MOST_ADDRESSES = 1000
 _MOST_SERVICES = 100
 
 
 def signature(secret: str, body: bytes) -> str:
-    """The value of :data:`SIGNATURE_HEADER` for a body."""
+    """Return the value of :data:`SIGNATURE_HEADER` for a body."""
     return f"sha256={hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}"
 
 
 def timed_signature(secret: str, body: bytes, seconds: int) -> str:
-    """The value of :data:`TIMED_SIGNATURE_HEADER` for a body that is sent at a time."""
+    """Return the value of :data:`TIMED_SIGNATURE_HEADER` for a body that is sent at a Unix time."""
     signed = hmac.new(secret.encode(), f"{seconds}.".encode() + body, hashlib.sha256)
     return f"t={seconds},v1={signed.hexdigest()}"
 
 
 def caller(webhook: Webhook, first_retry_seconds: float = FIRST_RETRY_SECONDS) -> Runner:
-    """A runner that calls ``webhook``."""
+    """Return a runner that calls ``webhook``."""
 
     def run_webhook(run: TriggerRun) -> TriggerResult:
         deadline = time.monotonic() + run.timeout_seconds
@@ -87,7 +93,7 @@ def caller(webhook: Webhook, first_retry_seconds: float = FIRST_RETRY_SECONDS) -
 def _call(
     webhook: Webhook, body: bytes, key: str, timeout_seconds: float, cancelled: threading.Event
 ) -> tuple[str | None, bool]:
-    """Make one call, which ends in its time whatever the server does.
+    """Make one call, which ends within the time-out however slow the server is.
 
     :returns: the error, None for none, and whether the same call can never succeed.
     """
@@ -112,14 +118,14 @@ def _call(
 
 
 class _Adapter(requests.adapters.HTTPAdapter):
-    """Makes connections that another thread can cut."""
+    """An HTTP adapter whose connections another thread can cut."""
 
     def __init__(self) -> None:
         self._made: list[Any] = []
         super().__init__()
 
     def get_connection_with_tls_context(self, *args: Any, **more: Any) -> Any:
-        """A pool whose connections are noted as soon as there are any."""
+        """Return a connection pool that records each connection as soon as it is made."""
         pool: Any = super().get_connection_with_tls_context(*args, **more)
         make, made = pool.ConnectionCls, self._made
 
@@ -131,7 +137,7 @@ class _Adapter(requests.adapters.HTTPAdapter):
         return pool
 
     def cut(self) -> None:
-        """Let readers and writers see the end."""
+        """Shut down all recorded connections, which ends pending reads and writes."""
         for connection in self._made:
             sock = connection.sock
             if sock is not None:
@@ -180,7 +186,7 @@ def _post(
 
 
 def _body(form: Payload, run: TriggerRun) -> bytes:
-    """Make a request's body, the same at the next try: the same key means the same body."""
+    """Return a request's body, which is the same for each try: an equal key means an equal body."""
     document = {
         "id": run.key,
         "event": "StackRefresh",

@@ -1,4 +1,4 @@
-"""One application on the status page: who keeps what of it, endpoint by endpoint and instance by instance."""
+"""One application on the status page: the owner of each endpoint and of each instance."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from eurekube_provider.comparison.pairs import pairs_of
 from eurekube_provider.operator.web.running_operator import RunningOperator
 
 MOST_PAIRS = 40
-"""How many pairs of one syncer are drawn; the rest is counted. Those that do not agree come first."""
+"""Most pairs of endpoint and instance that are shown of one syncer, those that disagree first; the others
+are counted.
+"""
 
 MOST_INSTANCES = 40
-"""How many instances that no syncer of the cluster keeps are named."""
+"""Most instances that are listed of an owner that is no syncer of this cluster."""
 
 
 def application_view(operator: RunningOperator, application: str) -> dict[str, Any]:
-    """Collect it: both sides of each syncer, and what others keep under the same name.
+    """Return the endpoints and instances of each syncer of an application, and the instances of other owners.
 
     :param application: in any case.
     """

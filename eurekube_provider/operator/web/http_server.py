@@ -1,8 +1,10 @@
-"""A small HTTP server for people, probes and scrapers: reads only, and never in the operator's way.
+"""A small HTTP server for people, probes and scrapers: it only reads, and never delays the operator.
 
-Each response is made by one function from path and query; this module knows nothing of what it shows. A
-connection carries one request and is ended after :data:`LONGEST_SECONDS`, so that anyone who opens many and
-says nothing keeps nobody else out for long: beyond :data:`MOST_CONNECTIONS` the oldest one makes room.
+One function makes each response from path and query; this module does not know the content. A connection
+carries
+one request and is ended after :data:`LONGEST_SECONDS`, so that a client with many idle connections locks
+nobody
+out for long: beyond :data:`MOST_CONNECTIONS` the oldest connection is ended.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from eurekube_provider.runtime.http_listener import HttpListener, end_connection
 _log = logging.getLogger(__name__)
 
 Address = tuple[str, int]
-"""Host (empty: every one of this machine) and port (0: any that is free)."""
+"""Host (empty for every address of this machine) and port (0 for any free one)."""
 
 LONGEST_SECONDS = 10.0
 MOST_CONNECTIONS = 32
@@ -40,7 +42,7 @@ _NOTHING_ALLOWED = "default-src 'none'; frame-ancestors 'none'"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to the site.
+    """A request to the operator's web server.
 
     :param query: the last value of each field.
     :param accept: the header ``Accept``.
@@ -65,11 +67,11 @@ class Response:
 
 
 Handler = Callable[[Request], Response | None]
-"""Makes the response to a request; None where there is nothing at its path."""
+"""Function that makes the response to a request; None where its path has no page."""
 
 
 class WebServer(HttpListener):
-    """The server; listens from the moment that it is made, and answers once started.
+    """The web server, which listens once it is made, and answers once it is started.
 
     :raises ConfigurationError: the address cannot be listened on.
     """
@@ -83,7 +85,9 @@ class WebServer(HttpListener):
         super().__init__(*address, _RequestHandler, "--web-address: the operator", advice)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give the connection a thread; the oldest makes room where there are too many."""
+        """Serve a connection on a thread of its own, and end the oldest connection where there are too
+        many.
+        """
         with self.lock:
             crowded = len(self.connections) >= MOST_CONNECTIONS
             oldest = next(iter(self.connections)) if crowded else None
@@ -94,7 +98,7 @@ class WebServer(HttpListener):
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """End what takes too long, however little by little it comes."""
+        """End connections that are older than the limit, even if bytes still trickle in."""
         limit = time.monotonic() - LONGEST_SECONDS
         with self.lock:
             overdue = [request for request, since in self.connections.items() if since < limit]
@@ -104,12 +108,12 @@ class WebServer(HttpListener):
             end_connection(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - its signature
-        """A client that went away is no error of ours."""
+        """Log an ended connection at debug level: a client that went away is no error of the operator."""
         _log.debug("connection ended early", exc_info=True)
 
 
 def parse_address(text: str) -> Address | None:
-    """Read ``HOST:PORT``, ``[IPv6]:PORT`` or ``:PORT``; None for an empty text.
+    """Parse ``HOST:PORT``, ``[IPv6]:PORT`` or ``:PORT``; return None for an empty text.
 
     :raises ConfigurationError: it is none of them.
     """
@@ -141,7 +145,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         super().__init__(request, client_address, server)
 
     def __getattr__(self, name: str) -> Any:
-        """Every method is known, and all but reading refused."""
+        """Return the handler of an HTTP method: GET and HEAD read, every other method is refused."""
         if name.startswith("do_"):
             return self._read if name[3:] in _READS else self._refuse
         raise AttributeError(name)
@@ -174,7 +178,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         self.send_error(HTTPStatus.METHOD_NOT_ALLOWED)
 
     def send_response(self, code: int, message: str | None = None) -> None:
-        """The status line, and what every answer carries."""
+        """Send the status line, and the headers that every response has."""
         super().send_response(code, message)
         for name, value in _HEADERS.items():
             self.send_header(name, value)
@@ -183,8 +187,8 @@ class _RequestHandler(BaseHTTPRequestHandler):
             self.send_header("Allow", ", ".join(_READS))
 
     def version_string(self) -> str:
-        """Return the server's name, without that of its Python."""
+        """Return the server's name without Python's version, for the header ``Server``."""
         return "eurekube"
 
     def log_message(self, *_: object) -> None:
-        """Probes come every few seconds: nobody wants to read of them."""
+        """Log no request: probes come every few seconds."""

@@ -1,6 +1,7 @@
-"""``/metrics`` shows what the operator counts anyway, in Prometheus' words.
+"""The metrics of ``/metrics``: the operator's own counters in Prometheus' format.
 
-Nothing is counted here. A scrape copies the counters that the parts keep, so that it costs them nothing and
+This module counts nothing. A scrape copies the counters that the parts keep, so that it costs them nothing
+and
 a deleted syncer's labels are gone with it. Labels are few on purpose: syncers, servers, methods and codes,
 never instances.
 """
@@ -38,7 +39,7 @@ _FAMILIES: Mapping[str, type[Family]] = {
 
 @dataclass(frozen=True, slots=True)
 class MetricDefinition:
-    """One metric.
+    """The definition of one metric.
 
     :param name: as it is scraped, ``_total`` included.
     :param help: one sentence, and how many series there can be.
@@ -148,29 +149,29 @@ _HELP: Mapping[tuple[Kind, Labels], Mapping[str, str]] = {
         "eurekube_build_info": "Always 1. Label version: 1 series.",
     },
 }
-"""Meaning of each metric, and how many series there can be; by kind and labels, then by name."""
+"""Help text of each metric, with its number of series; by kind and labels, then by name."""
 
 METRICS = {
     name: MetricDefinition(name, kind, text, labels)
     for (kind, labels), texts in _HELP.items()
     for name, text in texts.items()
 }
-"""Every metric of ours, by name; ``process_`` and ``python_`` ones are the client library's."""
+"""Eurekube's metrics, by name; those with ``process_`` and ``python_`` are the client library's."""
 
 
 class OperatorCollector(Collector):
-    """Reads the operator at each scrape; None where there is nothing to read."""
+    """A collector that reads the operator at each scrape; without an operator it has only a few metrics."""
 
     def __init__(self, operator: RunningOperator | None, blind: BlindRenewals | None) -> None:
         self._operator = operator
         self._blind = blind
 
     def describe(self) -> Iterable[Metric]:
-        """Names only, so that nothing is read before the first scrape."""
+        """Return the metrics without values, so that nothing is read before the first scrape."""
         return [_family(metric) for metric in METRICS.values()]
 
     def collect(self) -> Iterable[Metric]:
-        """All families that have something to say."""
+        """Yield all metrics with their values."""
         yield _filled("eurekube_build_info", {(__version__,): 1.0})
         operator = self._operator
         yield _filled("eurekube_blind_renewals", {(): float(self._blind.count if self._blind else 0)})
@@ -201,7 +202,7 @@ class OperatorCollector(Collector):
 
 
 class Metrics:
-    """The registry of everything that is scraped."""
+    """The registry of all scraped metrics."""
 
     def __init__(self, operator: RunningOperator | None = None, blind: BlindRenewals | None = None) -> None:
         self._registry = CollectorRegistry()
@@ -211,7 +212,9 @@ class Metrics:
         self._registry.register(OperatorCollector(operator, blind))
 
     def page(self, accept: str) -> tuple[bytes, str]:
-        """One scrape: the text, in the format that the ``Accept`` header asks for, and its content type."""
+        """Return the text of one scrape, in the format that the ``Accept`` header asks for, and its
+        content type.
+        """
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type
 
@@ -278,7 +281,7 @@ def _of_mirrors(operator: RunningOperator) -> dict[str, Samples]:
 
 
 def _by_key(values: Mapping[tuple[str, str], float]) -> Samples:
-    """Samples by ``namespace/name``."""
+    """Return samples labelled ``namespace/name``."""
     return {("/".join(key),): float(value) for key, value in values.items()}
 
 

@@ -29,7 +29,7 @@ def operator_findings(
 def server_findings(eureka: Mapping[str, Any]) -> list[StatusFinding]:
     """Return the faults of one Eureka.
 
-    :param eureka: its part of the document.
+    :param eureka: the part of the status document on this Eureka.
     """
     servers = eureka["servers"]
     return eureka_findings(
@@ -42,9 +42,9 @@ def server_findings(eureka: Mapping[str, Any]) -> list[StatusFinding]:
 
 
 def refresh_findings(refreshes: Iterable[Mapping[str, Any]]) -> list[StatusFinding]:
-    """StackRefreshes whose last run failed, or that are refused; those with one reason are one finding.
+    """Return findings on StackRefreshes that are refused or whose last run failed, one for each reason.
 
-    :param refreshes: their part of the document.
+    :param refreshes: the StackRefreshes of the status document.
     """
     by_reason: dict[str, list[Mapping[str, Any]]] = {}
     for row in refreshes:

@@ -1,4 +1,4 @@
-"""The operator's knowledge as one document: ``/status.json``, and what the status page is made of.
+"""The operator's knowledge as one document: ``/status.json``, and the source of the status page.
 
 The keys are stable. Nothing here asks a server anything, and no lock is held for longer than a copy takes.
 """
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 MOST_STACK_REGISTRATIONS = MOST_STACK_REFRESHES = MOST_MIRRORS = 50
 
 Document = dict[str, Any]
-"""Data of the JSON document; ``docs/reference/web.md`` lists its keys, to which a test holds it."""
+"""A JSON document; ``docs/reference/web.md`` lists its keys, and a test compares them."""
 
 
 def overview(operator: RunningOperator, wanted: PageRequest = EVERYTHING) -> Document:
-    """Collect what is known now of what is wanted."""
+    """Return the document of the operator's present knowledge, limited to the request."""
     now = time.time()
     figures = {name: registry.figures(in_full=True) for name, registry in operator.registries.items()}
     problems = [loop.problem for loop in operator.liveness() if loop.problem]
@@ -125,7 +125,7 @@ def overview(operator: RunningOperator, wanted: PageRequest = EVERYTHING) -> Doc
 
 
 def _mirrors(operator: RunningOperator, now_seconds: float) -> list[MirrorState]:
-    """The state of the mirrors, as their statuses say, which the leader writes as soon as it knows."""
+    """Return the mirrors' states from their statuses, which the leader writes."""
     if operator.mirrors is None:
         return []
     # Only here: without mirrors none of it takes memory.
@@ -135,12 +135,12 @@ def _mirrors(operator: RunningOperator, now_seconds: float) -> list[MirrorState]
 
 
 def _worst_first(row: Document) -> tuple[int, str, str, str]:
-    """The order of the syncers, as `eurekube status` has it."""
+    """Return a row's sort key, which orders syncers as `eurekube status` does."""
     return (SyncState(row["state"]).rank, row["application"], row["namespace"], row["name"])
 
 
 def _count(operator: RunningOperator, item: Object, row: Document) -> None:
-    """Count what a row shows of both sides, for those rows only that are shown."""
+    """Put counts of endpoints and instances into a row; only shown rows are worth the effort."""
     key = key_of(item)
     there = operator.instances_of(key)
     row["registeredUp"] = count_of(there).up
@@ -152,7 +152,9 @@ def _count(operator: RunningOperator, item: Object, row: Document) -> None:
 
 
 def _comparison(operator: RunningOperator, item: Object) -> Comparison:
-    """One syncer, as `eurekube status` compares it: by our last reconcile, or by its status."""
+    """Return one syncer as `eurekube status` compares it, by this replica's last reconcile or else by its
+    status.
+    """
     key = key_of(item)
     last = operator.controller.history.last.get(key)
     report = last.report if last else _report_from_status(item)
@@ -171,7 +173,7 @@ def _comparison(operator: RunningOperator, item: Object) -> Comparison:
 
 
 def _syncer(operator: RunningOperator, item: Object, compared: Comparison) -> Document:
-    """One row: our last reconcile, or what the object's status says where there was none (yet)."""
+    """Return a syncer's row, by this replica's last reconcile or else by its status."""
     key, spec = key_of(item), item.get("spec") or {}
     last = operator.controller.history.last.get(key)
     report = last.report if last else _report_from_status(item)
@@ -195,7 +197,7 @@ def _syncer(operator: RunningOperator, item: Object, compared: Comparison) -> Do
 
 
 def _report_from_status(item: Object) -> Report:
-    """Return another replica's report in a syncer's status."""
+    """Return the report that a syncer's status holds, written by another replica."""
     status, reported = item.get("status") or {}, reported_state_of(item)
     return Report(
         reported.is_ready,

@@ -1,4 +1,4 @@
-"""A person's request for the status page: which syncers, and which page of them."""
+"""A person's request for the status page: a filter of syncers, and a page number."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from eurekube_provider.comparison.reported_state import SyncState
 
 PAGE_SIZE = 50
-"""Rows on a page."""
+"""Number of rows on a page."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
     """A filter and a page; an empty text asks for everything.
 
-    :ivar syncer: ``namespace/name``: this one only.
-    :ivar application: in any case: what concerns this one only.
-    :ivar state: of syncers, e.g. ``not ready``.
+    :ivar syncer: ``namespace/name`` of the only syncer to show.
+    :ivar application: name, in any case, of the only application to show.
+    :ivar state: state of the syncers to show, e.g. ``not ready``.
     :ivar find: a part of a syncer's or an application's name, in any case.
     :ivar page: from 1; None for all rows at once.
     """
@@ -31,7 +31,7 @@ class PageRequest:
 
     @classmethod
     def of(cls, query: Mapping[str, str], *, is_paged: bool) -> PageRequest:
-        """Read it from a URL's parameters; what makes no sense there asks for everything.
+        """Parse a URL's parameters; an invalid one counts as absent.
 
         :param is_paged: True if the first page is meant where none is named.
         """
@@ -47,13 +47,13 @@ class PageRequest:
         )
 
     def concerns(self, syncer: str, application: str) -> bool:
-        """Return whether something of a syncer, or of none, and an application was asked for."""
+        """Return whether the filter lets a syncer (empty for none) and an application through."""
         return (not self.syncer or syncer == self.syncer) and (
             not self.application or application.upper() == self.application.upper()
         )
 
     def lists(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a syncer's row was asked for."""
+        """Return whether the filter lets a syncer's row through."""
         name = f"{row['namespace']}/{row['name']}"
         if not self.concerns(name, row["application"]):
             return False

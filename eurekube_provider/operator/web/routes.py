@@ -1,4 +1,4 @@
-"""Pages of the operator's site, and their contents."""
+"""The paths of the operator's web server, and their responses."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ STOPPING = "the operator is stopping"
 
 
 class Routes:
-    """Answers for the operator: at first that it starts, and once :meth:`show` was called all there is.
+    """The handler of all paths: at first it says that the operator starts, and after :meth:`show` it shows
+    everything.
 
-    :param has_status_page: False to serve no status, but health and metrics.
+    :param has_status_page: False to serve health and metrics only.
     """
 
     def __init__(self, *, has_status_page: bool = True) -> None:
@@ -32,19 +33,21 @@ class Routes:
         self._metrics = Metrics()
 
     def watch(self, blind: BlindRenewals) -> None:
-        """Tell of renewals before the operator is put together."""
+        """Report these renewals until the operator's parts are assembled."""
         self._blind, self._metrics = blind, Metrics(blind=blind)
 
     def show(self, operator: RunningOperator) -> None:
-        """The operator is put together."""
+        """Show an operator whose parts are assembled."""
         self._operator, self._metrics = operator, Metrics(operator, operator.blind)
 
     def close(self) -> None:
-        """The operator ends its loops: they are no sign of life any more, and it is not ready."""
+        """Show no operator any more: it ends its loops, so that they are no sign of life, and it is not
+        ready.
+        """
         self._operator, self._blind, self._metrics, self._why_not = None, None, Metrics(), STOPPING
 
     def __call__(self, request: Request) -> Response | None:
-        """The page at a path; None where there is none."""
+        """Return the response for a request's path; None for an unknown path."""
         if request.path == "/healthz":
             return self._health()
         if request.path == "/readyz":
@@ -59,7 +62,7 @@ class Routes:
 
     @property
     def _why_no_data(self) -> str:
-        """Why there is nothing to show yet, and what is done all the same."""
+        """Sentence on why no status can be shown, and on renewals that go on all the same."""
         blind = self._blind.sentence if self._blind else ""
         return f"{self._why_not}; {blind}" if blind else self._why_not
 
@@ -87,7 +90,7 @@ def _page(text: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
 
 
 def _verdict(problems: list[str], details: list[str] | None = None) -> Response:
-    """``ok`` and what there is to say, or 503 and a sentence for each problem before that."""
+    """Return a response ``ok`` with details, or 503 with a line for each problem before the details."""
     status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
     lines = [*(problems or ["ok"]), *(one for one in details or [] if one not in problems)]
     return Response(("\n".join(lines) + "\n").encode(), status=status)

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from eurekube_provider.operator.mirror.mirrors import Mirrors
 
 IsLeader = Callable[[], bool | None]
-"""Return whether this replica leads; None where there is no election."""
+"""Function that returns whether this replica leads; None where there is no election."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningOperator:
-    """The running operator.
+    """The parts of the running operator.
 
     :param kubernetes_url: the API server.
     :param registries: one for each Eureka, by the connection's name.
@@ -56,11 +56,11 @@ class RunningOperator:
     unserved: UnservedSyncers | None = None
 
     def liveness(self) -> list[Liveness]:
-        """All loops that must go on.
+        """Return the liveness of all loops that must go on.
 
-        Whether the operator lives is a question to its own threads alone. Neither Eureka nor the Kubernetes
-        API can make it no: a restart would bring neither back, and would end the renewals that still get
-        through.
+        Only the operator's own threads count. A Eureka or a Kubernetes API that is away must not restart the
+        operator: a
+        restart would bring neither back, and would end the renewals that still get through.
         """
         registries = [loop for registry in self.registries.values() for loop in registry.liveness()]
         return [
@@ -74,12 +74,14 @@ class RunningOperator:
         ]
 
     def watch_restarts(self) -> dict[tuple[str, str], int]:
-        """How often watches began again, by kind and reason."""
+        """Return the number of watch restarts, by kind and reason."""
         refreshes = self.triggers.reflectors.restarts if self.triggers else {}
         return self.sources.watch_restarts | {("refreshes", why): count for why, count in refreshes.items()}
 
     def not_ready(self) -> list[str]:
-        """A sentence for each thing that was not read yet; none once the operator may act, or stand by."""
+        """Return a sentence for each thing that was not read yet; empty once the operator may act, or
+        stand by.
+        """
         sentences = [self.blind.sentence] if self.blind and self.blind.sentence else []
         if not self.sources.is_settled:
             why = "; ".join(f"{kind}: {error}" for kind, error in self.sources.failures.items())
@@ -94,10 +96,10 @@ class RunningOperator:
         return sentences
 
     def registered(self, key: SyncerKey) -> int:
-        """How many instances of a syncer are in Eureka, as far as known."""
+        """Return how many instances of a syncer are in Eureka, as far as known."""
         return len(self.instances_of(key))
 
     def instances_of(self, key: SyncerKey) -> list[Instance]:
-        """The instances of a syncer that are in any Eureka, as far as known."""
+        """Return the instances of a syncer that are in any Eureka, as far as known."""
         owner = str(ClusterOwner(self.cluster.name, *key))
         return [one for registry in self.registries.values() for one in registry.known(owner=owner)]

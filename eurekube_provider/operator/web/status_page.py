@@ -30,7 +30,7 @@ REFRESH_SECONDS = 10
 MOST_SYNCERS_WITH_DIFFERENCES = 20
 
 MOST_FINDINGS = 6
-"""How many findings are shown, the worst; the others are counted."""
+"""Most findings that are shown, the worst first; the others are counted."""
 
 _FOLDER = Path(__file__).parent / "templates"
 _STYLE = (_FOLDER / "style.css").read_text(encoding="utf-8")
@@ -39,16 +39,18 @@ POLICY = (
     f"default-src 'none'; style-src 'sha256-{_HASH}'; form-action 'self'; base-uri 'none';"
     " frame-ancestors 'none'"
 )
-"""The page's ``Content-Security-Policy``: its own style, and nothing else."""
+"""The page's ``Content-Security-Policy``, which allows its own style sheet and nothing else."""
 
 
 def _bar(count: int, whole: int) -> int:
-    """How wide a count is drawn where ``whole`` is 100; what is there at all can be seen."""
+    """Return a bar's width in percent of ``whole``; any count above 0 is at least 3 wide, so that it can
+    be seen.
+    """
     return 0 if count <= 0 or whole <= 0 else max(3, round(100 * count / whole))
 
 
 def _duration(seconds: float) -> str:
-    """A duration in the largest unit of which there are two; 0 s for less than nothing."""
+    """Return a duration in the largest unit that fits at least twice; 0 s for a negative one."""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds // length:.0f} {unit}"
@@ -56,12 +58,12 @@ def _duration(seconds: float) -> str:
 
 
 def _problem(message: str) -> Problem:
-    """Return a message of the document without its remedy, which the boxes above the rows have."""
+    """Return a message of the document without its remedy, which the boxes above the rows show."""
     return Problem.of({"message": message})
 
 
 def _with_code(text: str) -> Markup:
-    """A text with its commands as code."""
+    """Return a text as HTML, in which the parts between backquotes are code."""
     from markupsafe import Markup, escape  # which comes with Jinja2
 
     parts = text.split("`")
@@ -75,7 +77,7 @@ def _with_code(text: str) -> Markup:
 
 @cache
 def _page() -> Template:
-    """The template; Jinja2 is loaded, which takes 3 MiB, only where somebody looks at the page."""
+    """Return the page's template; Jinja2, which takes 3 MiB, is loaded only when somebody opens the page."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -98,23 +100,23 @@ def _page() -> Template:
 
 
 def without_data(sentence: str) -> str:
-    """The page while there is nothing to show but one sentence."""
+    """Return the page with one sentence, while there is no data to show."""
     return _page().render(sentence=sentence, operator=None, refreshes=True)
 
 
 def html(data: Document, *, refreshes: bool = True) -> str:
-    """The whole page.
+    """Return the whole page as HTML.
 
-    :param refreshes: True if the browser asks again by itself, every :data:`REFRESH_SECONDS`.
+    :param refreshes: True if the browser reloads the page by itself, every :data:`REFRESH_SECONDS`.
     """
     now = datetime.fromisoformat(data["now"])
 
     def ahead(stamp: str) -> float:
-        """The number of seconds until then."""
+        """Return the seconds from now until a time."""
         return (datetime.fromisoformat(stamp) - now).total_seconds()
 
     def url(path: str = "./", **more: str) -> str:
-        """A link that keeps the filter."""
+        """Return a link that keeps the filter."""
         kept = {key: str(value) for key, value in data["filter"].items() if value}
         query = {key: value for key, value in (kept | more).items() if value}
         return f"{path}?{urlencode(query)}" if query else path
@@ -151,7 +153,7 @@ def _name(row: Document) -> str:
 
 
 def _by_an_example(finding: Document, messages: dict[str, str]) -> Document:
-    """The finding with a syncer that is shown as its example, where the page does not show all of them."""
+    """Return a finding whose example is a syncer that the filtered page shows."""
     own = [one for one in finding["subjects"] if one in messages]
     if not own or not finding["message"].startswith("e.g. "):
         return finding
@@ -160,13 +162,13 @@ def _by_an_example(finding: Document, messages: dict[str, str]) -> Document:
 
 
 def _is_of_objects(finding: Document) -> bool:
-    """Return whether a finding is of syncers, mirrors or StackRefreshes, and of no server."""
+    """Return whether a finding concerns syncers, mirrors or StackRefreshes, and no server."""
     subjects = finding["subjects"]
     return bool(subjects) and all("/" in one and "://" not in one for one in subjects)
 
 
 def _grouped(differences: list[Document]) -> list[tuple[str, list[Document]]]:
-    """The differences of a syncer by their cause, the largest group first."""
+    """Return the differences of a syncer by cause, the largest group first."""
     groups: dict[str, list[Document]] = {}
     for one in differences:
         groups.setdefault(one["cause"] or one["why"], []).append(one)
@@ -184,9 +186,9 @@ def _sentence_of_mirror(row: Document) -> tuple[str, str]:
 
 
 def _reported_once(sentences: Iterable[tuple[str, str]], boxes: set[str]) -> set[str]:
-    """Return those whose sentence stands above theirs already: their rows show the reason alone.
+    """Return the names whose sentence already stands above them: their rows show the reason alone.
 
-    :param sentences: by the name of a syncer or mirror.
+    :param sentences: the sentences, each with the name of a syncer or mirror.
     :param boxes: the sentences of the boxes above the table.
     """
     seen = {_problem(one).message for one in boxes}

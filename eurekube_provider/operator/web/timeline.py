@@ -1,4 +1,4 @@
-"""The last changes as a time line: what was done to many instances at once is one entry."""
+"""The last changes as a time line: equal changes of many instances are one entry."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 MOST_NAMED = 5
-"""How many instances of one entry are named; the rest is counted."""
+"""Most instances that an entry names; the others are counted."""
 
 
 def timeline(changes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Put changes together that were made in the same second for one syncer, application and action.
+    """Return entries that join the changes made in the same second for one syncer, application and action.
 
     :param changes: newest first, as the document has them.
     """
@@ -39,5 +39,5 @@ def timeline(changes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _cause(change: Mapping[str, Any]) -> str:
-    """Why a change was made, without what is this instance's alone."""
+    """Return the reason of a change, without names of this one instance."""
     return "was not in Eureka" if change["action"] == "registered" else str(change["cause"])

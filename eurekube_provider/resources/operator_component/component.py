@@ -1,7 +1,7 @@
-"""The component itself: its objects, and in which order they come and go.
+"""The component EurekubeOperator: its objects, and the order in which they are made and removed.
 
-Works under the SDK's mocks as well as with an engine: every name is explicit, nothing is taken from what a
-server computes, and the CRD is read as YAML.
+It works under the SDK's mocks as well as with an engine: every name is explicit, no value comes from a
+server, and the CRD is read as YAML.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ from eurekube_provider.resources.program import AsProgramError, check_component_
 class EurekubeOperator(pulumi.ComponentResource):
     """The operator of a cluster; several in one cluster need namespaces and operator names of their own.
 
-    The arguments may be keywords, a class or a dictionary. The output ``namespace`` is there as soon as the
-    namespace is: what goes into it, such as the Secret that ``eureka_secret`` names, need not wait for the
-    operator, which waits for it.
+    The arguments may be keywords, a class or a dictionary. The output ``namespace`` is known as soon as the
+    namespace exists: objects in it, such as the Secret that ``eureka_secret`` names, need not wait for the
+    operator, which waits for the Secret.
 
     :raises ProgramError: an argument cannot be used, or two do not go together.
     """
@@ -174,7 +174,9 @@ class EurekubeOperator(pulumi.ComponentResource):
         )
 
     def _guard(self, name: str, namespace: Namespace, *made: pulumi.Resource) -> None:
-        """Return the guard that refuses a deletion, before all else, where the operator is still needed."""
+        """Make the guard whose deletion, before all other objects', is refused while the operator is still
+        needed.
+        """
         args = self._args
         inputs = {
             "namespace": args.namespace,
@@ -206,10 +208,10 @@ class EurekubeOperator(pulumi.ComponentResource):
     def _secret(
         self, title: str, name: str, data: Mapping[str, pulumi.Input[str]], namespace: pulumi.Resource
     ) -> Secret:
-        """A Secret.
+        """Make a Secret.
 
-        The engine gives it a name of its own whenever what it holds is another, so that the pods, which read
-        it at their start, are replaced. Without an engine nobody would make up a name.
+        The engine gives the Secret a new name whenever its content changes, so that the pods, which read it
+        at their start, are replaced. Without an engine the name is fixed.
         """
         opts = self._after(namespace)
         opts.additional_secret_outputs = ["data", "stringData"]
@@ -227,7 +229,7 @@ class EurekubeOperator(pulumi.ComponentResource):
     ) -> pulumi.Resource:
         """Make an object that needs the namespace and nothing else.
 
-        :param more: its properties; the metadata are the operator's own where they have none.
+        :param more: the object's properties; without ``metadata`` it gets the operator's own.
         """
         opts = self._after(namespace)
         made: pulumi.Resource = type_(title, opts=opts, **{"metadata": self._metadata(), **more})
@@ -235,12 +237,12 @@ class EurekubeOperator(pulumi.ComponentResource):
 
 
 def _name_of(secret: Secret, rendered: str) -> pulumi.Input[str]:
-    """A Secret's name, which is no secret, though old states keep one beside it."""
+    """Return a Secret's name as a value that is not secret, though old states mark it as one."""
     if is_rendered.get():
         return rendered
     return pulumi.Output.unsecret(secret.metadata).apply(lambda found: found.get("name"))
 
 
 def _uid(metadata: Any) -> str | None:
-    """The UID of an object; None where a program's mocks say nothing of it."""
+    """Return the UID of an object; None where a program's mocks give no metadata."""
     return metadata.get("uid") if metadata else None

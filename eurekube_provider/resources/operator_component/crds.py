@@ -1,7 +1,7 @@
-"""The CRDs that an operator brings: kept with every syncer, or owned, and how those of former states go on.
+"""The CRDs that an operator's component makes, kept or owned, and their aliases for states of older releases.
 
-Up to 0.1.0 their resources were named by the CRD alone. A state has such a one once below each type of parent
-and does not say of which component it is. The engine refuses two that claim it.
+Up to 0.1.0 a CRD's resource was named by the CRD alone. An old state has one such resource below each type of
+parent, and does not say to which component it belongs. The engine refuses two resources with an alias for it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from eurekube_provider.resources.files import crd_documents
 _CLAIMED: WeakKeyDictionary[pulumi.Resource, dict[tuple[str, str, bool], pulumi.Output[str]]] = (
     WeakKeyDictionary()
 )
-"""By the stack of a run: the type of parent, the CRD and whether it is kept, and the URN of who claims it."""
+"""By the stack of a run, for each type of parent, CRD and ``keep``: the URN of the resource that has its
+alias.
+"""
 
 
 def operator_crds(
     name: str, component: pulumi.Resource, parent: pulumi.Resource | None, *, keep: bool
 ) -> list[pulumi.Resource]:
-    """The CRDs of a component.
+    """Make the CRDs of a component.
 
-    :param parent: the component's; None for the stack.
-    :param keep: True if they outlive the component. One that is kept must be taken over again by the next
-        stack, which only a patch does.
+    :param parent: the component's parent; None for the stack.
+    :param keep: True if the CRDs outlive the component. The next stack must be able to take a kept CRD over,
+        which only a patch does.
     """
     stack = get_root_resource()
     # Of a parent in another process only the URN is known; no former state has a component below it.
@@ -62,14 +64,14 @@ def operator_crds(
 def _aliases(
     crd: str, claimed: pulumi.Output[str] | None, *, keep: bool
 ) -> list[pulumi.Input[str | pulumi.Alias]]:
-    """Return the aliases by which this resource is a former one.
+    """Return the aliases by which a CRD's resource continues the one of an old state.
 
-    The program's first component claims it. If it was another's, a kept one loses nothing: its patch goes on
-    below the first, or is forgotten without a change, and the other patches the CRD again. An owned one would
-    be removed, and every syncer with it. So all claim it, the first one first, and the engine refuses what is
-    not clear.
+    The program's first component claims the old resource. A kept CRD loses nothing if the old resource was
+    another component's: its patch continues below the first component, or is forgotten without a change, and
+    the other component patches the CRD again. An owned CRD would be removed, and every syncer with it. So all
+    components claim an owned CRD, the first one first, and the engine refuses an ambiguous claim.
 
-    :param claimed: the URN of the first resource that claims it; None for none.
+    :param claimed: the URN of the first resource that claims the old one; None if none does yet.
     """
     former = pulumi.Alias(name=crd)
     if claimed is None:

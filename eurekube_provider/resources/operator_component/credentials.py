@@ -1,5 +1,5 @@
-"""The operator's credentials and trusted certificates for Eureka: from a Secret of its own, or one that is
-there.
+"""The operator's credentials and trusted certificates for Eureka: from a Secret of its own, or an existing
+one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eurekube_provider.resources.arguments import as_arguments
 from eurekube_provider.resources.labels import OPERATOR_APP
 
 CREDENTIALS = f"{OPERATOR_APP}-eureka"
-"""The Secret that the component makes; the engine adds what tells one content from the next."""
+"""The name of the Secret that the component makes; the engine adds a suffix for each new content."""
 
 VERSION = "eurekube.io/eureka-secret-version"
 
@@ -30,9 +30,10 @@ _VOLUME = "eureka"
 class SecretEntry:
     """One entry that a Secret may hold.
 
-    :ivar name: of the component's argument.
-    :ivar key: in the Secret that the component makes; of what is a file, also the file's name.
-    :ivar variable: by which the operator learns it, or its file.
+    :ivar name: the name of the component's argument.
+    :ivar key: the key in the Secret that the component makes, and the file's name for an entry that is a
+        file.
+    :ivar variable: the environment variable with the value, or with the path of the file.
     """
 
     name: str
@@ -82,7 +83,7 @@ class EurekaSecretArgs:
 
 
 class EurekaSecretArgsDict(TypedDict):
-    """A dictionary with what :class:`EurekaSecretArgs` has."""
+    """A dictionary with the keys of :class:`EurekaSecretArgs`."""
 
     name: pulumi.Input[str]
     user_key: NotRequired[str | None]
@@ -98,7 +99,7 @@ class EurekaSecretArgsDict(TypedDict):
 class SecretKeyRef:
     """The key of a Secret under which the pods find one entry.
 
-    :ivar secret: its name; None for the one that the component makes.
+    :ivar secret: the Secret's name; None for the Secret that the component makes.
     """
 
     entry: SecretEntry
@@ -107,15 +108,16 @@ class SecretKeyRef:
 
     @property
     def path(self) -> str:
-        """The file in the container, of an entry that is one."""
+        """The path in the container of an entry that is a file."""
         return f"{_DIRECTORY}/{self.entry.key}"
 
 
 class Credentials:
-    """Everything that an operator has for Eureka.
+    """An operator's credentials and certificates for Eureka.
 
-    :param given: the component's own arguments, by the names of :data:`ENTRIES`; None for what is not given.
-    :param secret: the Secret that is there already, None for none.
+    :param given: the component's own arguments, by the names of :data:`ENTRIES`; None for an argument that is
+        not given.
+    :param secret: the existing Secret; None without one.
     """
 
     def __init__(
@@ -123,14 +125,14 @@ class Credentials:
     ) -> None:
         self._secret = secret
         self.own = {entry.key: value for entry in ENTRIES if (value := given.get(entry.name)) is not None}
-        """What stands in the Secret that the component makes, by key."""
+        """Content of the Secret that the component makes, by key."""
         self.refs = [SecretKeyRef(entry, None, entry.key) for entry in ENTRIES if entry.key in self.own]
         if secret is not None:
             keys = ((entry, getattr(secret, f"{entry.name}_key")) for entry in ENTRIES)
             self.refs += [SecretKeyRef(entry, secret.name, key) for entry, key in keys if key is not None]
 
     def check(self, environment: Collection[str]) -> None:
-        """Refuse what the operator could not start with, or what would stand in clear.
+        """Refuse credentials with which the operator could not start, or that would stand in clear.
 
         :param environment: the names of the further variables.
         :raises ConfigurationError: one sentence that names the argument, and repeats no value.
@@ -167,16 +169,16 @@ class Credentials:
             )
 
     def variables(self) -> dict[str, str]:
-        """The variables that name files."""
+        """Return the environment variables that name files, with the paths."""
         return {ref.entry.variable: ref.path for ref in self.refs if ref.entry.is_file}
 
     def annotation(self) -> dict[str, pulumi.Input[str]]:
-        """Return the annotation that has the pods replaced when somebody else's Secret changes."""
+        """Return the annotation by which the pods are replaced when somebody else's Secret changes."""
         version = self._secret.version if self._secret is not None else None
         return {} if version is None else {VERSION: version}
 
     def references(self, own: pulumi.Input[str]) -> dict[str, core.EnvVarSourceArgs]:
-        """The variables whose values only the Secret has.
+        """Return the environment variables whose values Kubernetes takes from the Secret.
 
         :param own: the name of the Secret that the component makes.
         """
@@ -189,7 +191,7 @@ class Credentials:
         }
 
     def volume(self, own: pulumi.Input[str]) -> list[core.VolumeArgs]:
-        """The files, in one directory whichever Secret they come from.
+        """Return the volume with the files of all Secrets in one directory.
 
         :param own: the name of the Secret that the component makes.
         """
@@ -208,7 +210,7 @@ class Credentials:
         return [core.VolumeArgs(name=_VOLUME, projected=core.ProjectedVolumeSourceArgs(sources=files))]
 
     def mount(self) -> list[core.VolumeMountArgs]:
-        """Where the pod finds the secrets."""
+        """Return the mount of the files in the pod; empty without files."""
         if not self.variables():
             return []
         return [core.VolumeMountArgs(name=_VOLUME, mount_path=_DIRECTORY, read_only=True)]
@@ -241,16 +243,14 @@ class Credentials:
                 )
 
     def _word(self, name: str) -> str:
-        """Return a person's name of an entry: the argument, or where it stands in the Secret that is
-        there.
-        """
+        """Return a person's name of an entry: the argument, or the key's argument in ``eureka_secret``."""
         return name if self._secret is None or name == CA.name else f"eureka_secret.{name}_key"
 
 
 def secret_args(given: EurekaSecretArgs | EurekaSecretArgsDict | None) -> EurekaSecretArgs | None:
-    """Either form as the class.
+    """Return ``eureka_secret``, given as class or dictionary, as the class.
 
-    :raises ConfigurationError: a key that is none of its arguments, or no name.
+    :raises ConfigurationError: a key is unknown, or the name is missing.
     """
     return None if given is None else as_arguments(EurekaSecretArgs, given, "eureka_secret: ")
 

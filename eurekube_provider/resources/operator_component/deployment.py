@@ -1,4 +1,4 @@
-"""The operator's Deployment: what its pods run, may do, and how they are spread."""
+"""The operator's Deployment: its pods' container, permissions and spreading over nodes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from eurekube_provider.resources.operator_component.target_arguments import (
 )
 
 _GRACE_SECONDS = 45
-"""The operator stops within a second, and needs longer only for requests that nobody answers."""
+"""Seconds that a pod may take to stop: the operator needs one, or more while a server does not answer."""
 
 _APART = ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
-"""On several nodes and in several zones where there are several, and on one where there is one."""
+"""Topology keys over which pods are spread, as far as there are several nodes and zones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class SecretNames:
 def operator_deployment(
     name: str, args: EurekubeOperatorArgs, secrets: SecretNames
 ) -> apps.DeploymentSpecArgs:
-    """The ``spec`` of the Deployment of the operator of this name."""
+    """Return the ``spec`` of the Deployment of the operator ``name``."""
     selector = operator_selector(name)
     scraped = {
         "prometheus.io/scrape": "true",

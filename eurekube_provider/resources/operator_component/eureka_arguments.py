@@ -1,7 +1,7 @@
 """The named connections of an operator beside the default one: entries of its file, and their credentials.
 
-What a stack registers at a named connection is renewed by an operator that knows this Eureka, and by nobody
-else.
+Only an operator that knows the Eureka of a named connection renews the instances that a stack registers
+there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FILES = {
     "client_certificate": "client-certificate",
     "client_key": "client-key",
 }
-"""Values that are kept in a Secret, each with the key by which the operator's file names it."""
+"""Arguments that are kept in a Secret, each with the key by which the operator's file names its path."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -59,7 +59,7 @@ class EurekaConnectionArgs:
 
 
 class EurekaConnectionArgsDict(TypedDict):
-    """A dictionary with what :class:`EurekaConnectionArgs` has."""
+    """A dictionary with the keys of :class:`EurekaConnectionArgs`."""
 
     urls: Sequence[str]
     user: NotRequired[str | None]
@@ -78,7 +78,7 @@ Given = Mapping[str, EurekaConnectionArgs | EurekaConnectionArgsDict]
 
 
 def connection_args(given: Given) -> dict[str, EurekaConnectionArgs]:
-    """Either form as the class, checked, by name.
+    """Return named connections, each given as class or dictionary, as the class, checked.
 
     :raises ConfigurationError: one sentence that names the connection; no credential is repeated.
     """
@@ -99,7 +99,7 @@ def connection_args(given: Given) -> dict[str, EurekaConnectionArgs]:
 def connections_in_file(connections: Mapping[str, EurekaConnectionArgs], directory: str) -> dict[str, Any]:
     """Return the connections for the operator's configuration file.
 
-    :param directory: where their secrets are in the container.
+    :param directory: the directory of their secrets in the container.
     """
     return {
         name: {
@@ -120,7 +120,7 @@ def connections_in_file(connections: Mapping[str, EurekaConnectionArgs], directo
 
 
 def connection_secrets(connections: Mapping[str, EurekaConnectionArgs]) -> dict[str, pulumi.Input[str]]:
-    """Return the content of a Secret, by the names of the files."""
+    """Return the Secret's content for the connections, by file name."""
     return {
         _secret(name, part): value
         for name, one in connections.items()

@@ -1,4 +1,4 @@
-"""Objects of the Prometheus Operator: whom to scrape, and when to alert."""
+"""Objects of the Prometheus Operator: the ServiceMonitor, and the PrometheusRule with the alerts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ MONITORING_API = "monitoring.coreos.com/v1"
 
 
 def service_monitor(labels: dict[str, str], args: EurekubeOperatorArgs) -> dict[str, Any]:
-    """The ``spec`` of a ServiceMonitor.
+    """Return the ``spec`` of a ServiceMonitor.
 
-    :param labels: those of the operator's Service.
+    :param labels: the labels of the operator's Service.
     """
     return {
         "namespaceSelector": {"matchNames": [args.namespace]},
@@ -24,7 +24,9 @@ def service_monitor(labels: dict[str, str], args: EurekubeOperatorArgs) -> dict[
 
 
 def prometheus_rule(args: EurekubeOperatorArgs) -> dict[str, Any]:
-    """The ``spec`` of the PrometheusRule: the alerts of ``examples/monitoring``, for this operator's pods."""
+    """Return the ``spec`` of the PrometheusRule: the alerts of ``examples/monitoring``, for this
+    operator's pods.
+    """
     (document,) = documents("monitoring", "examples/monitoring")
     groups = [
         {
@@ -38,6 +40,6 @@ def prometheus_rule(args: EurekubeOperatorArgs) -> dict[str, Any]:
 
 
 def _own(rule: dict[str, Any], args: EurekubeOperatorArgs) -> dict[str, Any]:
-    """A rule that looks at one operator only, by the label that every scraped series has."""
+    """Return an alert's rule for the series of one operator only, selected by namespace."""
     selected = re.sub(r"\beurekube_\w+", rf'\g<0>{{namespace="{args.namespace}"}}', rule["expr"])
     return {**rule, "expr": selected}

@@ -1,4 +1,4 @@
-"""The operator's namespace: made where there is none of that name, or read."""
+"""The operator's namespace: made by the component, or an existing one that is read."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def operator_namespace(
 ) -> Namespace:
     """Return the namespace as a child of the component.
 
-    One that is there already is read under the same name: what this component made before is let go of
-    by that, and not removed.
+    An existing namespace is read under the same resource name: a namespace that this component made before
+    then leaves the state without being removed.
 
     :param asked_by: the component, as programs name it.
     :param argument: `create_namespace`, as programs name it.

@@ -1,6 +1,6 @@
-"""The operator's NetworkPolicy: who may call its pods, and whom they may call.
+"""The operator's NetworkPolicy: the callers of its pods, and the addresses that the pods may call.
 
-A policy knows addresses and labels, no names, so that whom the pods may call follows from the port.
+A policy has addresses and labels, no host names, so that the allowed calls follow from the ports.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from eurekube_provider.resources.operator_component.operator_arguments import (
 
 _DNS = 53
 _API_SERVER = (443, 6443)
-"""The Service's port, and the usual one of the servers behind it, which is what most networks look at."""
+"""Ports of the Kubernetes API: the Service's, and the usual one of the servers behind it, which most
+networks check.
+"""
 
 
 def operator_network_policy(name: str, args: EurekubeOperatorArgs) -> NetworkPolicySpecArgs:
-    """The ``spec`` of the NetworkPolicy of the operator of this name."""
+    """Return the ``spec`` of the NetworkPolicy of the operator ``name``."""
     ports = {*_API_SERVER, *args.eureka_ports, *args.egress_ports}
     callers = LabelSelectorArgs(
         match_expressions=[
@@ -51,7 +53,9 @@ def operator_network_policy(name: str, args: EurekubeOperatorArgs) -> NetworkPol
 
 
 def _egress(ports: Iterable[int], networks: Collection[str]) -> list[NetworkPolicyEgressRuleArgs]:
-    """Return the rules for calls: DNS anywhere, these ports in the networks, or anywhere if none is named."""
+    """Return the rules for outgoing calls: DNS anywhere, ``ports`` in ``networks``, or anywhere without
+    networks.
+    """
     dns = [NetworkPolicyPortArgs(port=_DNS, protocol="UDP"), *_tcp([_DNS])]
     if not networks:
         return [NetworkPolicyEgressRuleArgs(ports=[*dns, *_tcp(ports)])]

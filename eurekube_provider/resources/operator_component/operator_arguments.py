@@ -1,4 +1,4 @@
-"""Arguments of an EurekubeOperator, and their refusals before anything is made."""
+"""Arguments of an EurekubeOperator, and the refusal of wrong ones before anything is made."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ from eurekube_provider.resources.program import AsProgramError
 DEFAULT_IMAGE = "ghcr.io/eurekube/eurekube-operator"
 
 ACCOUNT = OPERATOR_APP
-"""The name of the ServiceAccount, and of what lives beside it in its namespace."""
+"""The name of the ServiceAccount and of the other objects in the operator's namespace."""
 
 WEB_PORT = 8080
-"""Where the container serves health, metrics and the status page, under the port name ``http``."""
+"""The container's port, named ``http``, for health, metrics and the status page."""
 
 _OWN_VARIABLES = {
     "WEB_ADDRESS": f"probes and Service rely on port {WEB_PORT}",
     "OPERATOR_NAME": "operator_name is the argument for it",
     "LEASE_NAME": "the rights name the Lease that follows from operator_name",
 }
-"""Variables that nobody else may set, and why."""
+"""Environment variables that a program may not set, each with the reason."""
 
 _PAIR = re.compile(r"[-A-Za-z0-9._*?!\[\]]+=[-A-Za-z0-9._*?!\[\]]+")
 _PAIRS = ("reserve", "publish", "cross_namespace")
@@ -77,7 +77,7 @@ _LISTS = {
     "egress_ports": "[3128]",
     "egress_cidrs": "['192.0.2.0/24']",
 }
-"""The arguments that are lists, each with one that can be used."""
+"""Arguments that are lists, each with an example for errors."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -195,19 +195,19 @@ class EurekubeOperatorArgs(PodArgs):
 
     @property
     def lease_name(self) -> str:
-        """The Lease that the replicas share."""
+        """The name of the Lease that the replicas share."""
         return f"{self.operator_name}-leader"
 
     @property
     def image_reference(self) -> pulumi.Input[str]:
-        """The image with its tag or digest."""
+        """The image's reference with tag or digest."""
         if isinstance(self.image, str) and isinstance(self.tag, str | None):
             return _reference((self.image, self.tag))
         return pulumi.Output.all(self.image, self.tag).apply(lambda both: _reference((both[0], both[1])))
 
     @property
     def eureka_ports(self) -> list[int]:
-        """The TCP ports of the service URLs, each once."""
+        """The TCP ports of all service URLs, sorted."""
         # Each may stand behind its zone: ``zone-a=http://...``.
         named = [text for one in connection_args(self.connections).values() for text in one.urls]
         parts = [urlsplit(url) for url in (*self.eureka_urls, *(text[text.find("http") :] for text in named))]
@@ -215,7 +215,7 @@ class EurekubeOperatorArgs(PodArgs):
 
     @property
     def credentials(self) -> Credentials:
-        """Return its credentials for Eureka.
+        """Return the operator's credentials for Eureka.
 
         :raises ConfigurationError: ``eureka_secret`` is a dictionary with other keys than its arguments.
         """
@@ -224,19 +224,19 @@ class EurekubeOperatorArgs(PodArgs):
 
     @property
     def file_content(self) -> dict[str, Any]:
-        """Return the content of the operator's configuration file; empty for none."""
+        """Return the content of the operator's configuration file; empty for no file."""
         connections = connections_in_file(connection_args(self.connections), DIRECTORY)
         content = {"targets": target_entries(self.targets), "connections": connections}
         return {key: value for key, value in content.items() if value}
 
     @property
     def file_secrets(self) -> dict[str, pulumi.Input[str]]:
-        """Return the secrets that the file names, by the names of the files."""
+        """Return the secrets that the configuration file refers to, by file name."""
         return {**self.target_secrets, **connection_secrets(connection_args(self.connections))}
 
     @AsProgramError("EurekubeOperator: ")
     def check(self) -> None:
-        """Refuse what would only fail in the cluster, or stand in clear in the Deployment.
+        """Refuse arguments that would only fail in the cluster, or show a secret in the Deployment.
 
         :raises ProgramError: one sentence that names the argument.
         """
@@ -326,7 +326,7 @@ class EurekubeOperatorArgs(PodArgs):
 
 
 class EurekubeOperatorArgsDict(PodArgsDict):
-    """A dictionary with what :class:`EurekubeOperatorArgs` has."""
+    """A dictionary with the keys of :class:`EurekubeOperatorArgs`."""
 
     eureka_urls: Sequence[str]
     user: NotRequired[pulumi.Input[str] | None]
@@ -370,7 +370,7 @@ class EurekubeOperatorArgsDict(PodArgsDict):
 
 
 def operator_args(given: EurekubeOperatorArgs | EurekubeOperatorArgsDict) -> EurekubeOperatorArgs:
-    """Either form as the class, checked.
+    """Return an operator's arguments, given as class or dictionary, as the class, checked.
 
     :raises ProgramError: one sentence that names the argument.
     """
@@ -390,7 +390,7 @@ def _check_namespaces(name: str, namespaces: Collection[Any]) -> None:
 
 
 def _names_tag(image: str) -> bool:
-    """Return whether the last part has a tag or a digest; what stands before it may have a port."""
+    """Return whether an image names a tag or a digest; a registry's port is no tag."""
     return "@" in image or ":" in image.rpartition("/")[2]
 
 
@@ -400,5 +400,5 @@ def _reference(image_and_tag: tuple[str, str | None]) -> str:
 
 
 def operator_selector(name: str) -> dict[str, str]:
-    """The labels by which the pods of the operator of this name are found."""
+    """Return the labels that select the pods of the operator ``name``."""
     return {SELECTOR_LABEL: OPERATOR_APP, "app.kubernetes.io/instance": name}

@@ -1,4 +1,4 @@
-"""Where an operator's pods may run, and what is written on its objects: annotations and labels."""
+"""Arguments for an operator's pods: where they run, and the annotations and labels of its objects."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PodTolerationArgs:
 
 
 class PodTolerationArgsDict(TypedDict):
-    """A dictionary with what :class:`PodTolerationArgs` has."""
+    """A dictionary with the keys of :class:`PodTolerationArgs`."""
 
     key: NotRequired[pulumi.Input[str] | None]
     operator: NotRequired[pulumi.Input[str] | None]
@@ -72,7 +72,8 @@ class PodArgs:
     service_account_labels: Texts = field(default_factory=dict)
 
     def check_pods(self) -> None:
-        """Refuse what the Kubernetes API would refuse, or what would take the operator its own labels.
+        """Refuse arguments that the Kubernetes API would refuse, or that would overwrite the operator's own
+        labels.
 
         :raises ConfigurationError: one sentence that names the argument.
         """
@@ -89,7 +90,7 @@ class PodArgs:
 
 
 class PodArgsDict(TypedDict):
-    """A dictionary with what :class:`PodArgs` has."""
+    """A dictionary with the keys of :class:`PodArgs`."""
 
     image_pull_secrets: NotRequired[Sequence[pulumi.Input[str]]]
     node_selector: NotRequired[Texts]
@@ -116,9 +117,9 @@ _TEXTS = (
 def toleration_fields(
     tolerations: Sequence[PodTolerationArgs | PodTolerationArgsDict],
 ) -> list[dict[str, pulumi.Input[Any]]]:
-    """The tolerations, each with what was said, by the names that pulumi-kubernetes' class has.
+    """Return the given fields of each toleration, under the names of pulumi-kubernetes' class.
 
-    :raises ConfigurationError: one has a key that a toleration has not.
+    :raises ConfigurationError: a toleration has an unknown key.
     """
     found = []
     for number, each in enumerate(tolerations):
@@ -129,17 +130,18 @@ def toleration_fields(
 
 
 def given(texts: Texts) -> dict[str, pulumi.Input[str]]:
-    """Leave out what is said to be nothing."""
+    """Return a map of texts without entries that are None."""
     return {key: value for key, value in texts.items() if value is not None}
 
 
 def is_later(value: Any) -> bool:
-    """Return whether a value is an output, which is known later."""
+    """Return whether a value is an output or awaitable, and so known later only."""
     return isinstance(value, pulumi.Output | Awaitable)
 
 
 def check_list(name: str, value: Any, example: str) -> None:
-    """Refuse a single text, which would be taken letter by letter, and what can be read only once.
+    """Refuse an argument that is no list: a single text would be read letter by letter, an iterator only
+    once.
 
     The value is not repeated, since URLs may carry credentials.
     """
@@ -151,7 +153,7 @@ def check_list(name: str, value: Any, example: str) -> None:
 
 
 def check_texts(name: str, texts: Any) -> None:
-    """Refuse what is no map of texts, or has a number as one."""
+    """Refuse an argument that is no map of texts, or has a value that is no text."""
     if not isinstance(texts, Mapping):
         raise ConfigurationError(
             f"{name} must be a map of texts, e.g. {{'name': 'value'}}, not {type(texts).__name__}"
@@ -162,7 +164,7 @@ def check_texts(name: str, texts: Any) -> None:
 
 
 def check_labels(name: str, labels: Mapping[str, Any]) -> None:
-    """Refuse labels by which the component's objects are found."""
+    """Refuse labels that the component sets itself and finds its objects by."""
     for key in labels:
         if key in OWN_LABELS:
             raise ConfigurationError(

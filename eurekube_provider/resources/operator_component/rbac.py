@@ -1,4 +1,4 @@
-"""The operator's rights: as much as :mod:`eurekube_provider.kube.rights` says, where it is needed."""
+"""The operator's rights in the cluster: Roles with the rules of :mod:`eurekube_provider.kube.rights`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LOCAL = (Role, RoleBinding)
 
 
 class Rights:
-    """Makes the roles of one operator, and binds them to its ServiceAccount."""
+    """The roles of one operator, and their bindings to its ServiceAccount."""
 
     def __init__(
         self, name: str, args: EurekubeOperatorArgs, labels: dict[str, str], parent: pulumi.Resource
@@ -44,7 +44,9 @@ class Rights:
         self._shared = f"{ACCOUNT}-{args.namespace}"
 
     def for_work(self) -> list[pulumi.Resource]:
-        """All namespaces: one ClusterRole. Listed ones: a Role in each, and what has no namespace."""
+        """Make a ClusterRole for all namespaces, or, for listed ones, a Role in each and a ClusterRole for
+        the rest.
+        """
         namespaces, gated = self._args.watch_namespaces, self._args.gate_namespaces
         if "*" in gated:
             gated = namespaces
@@ -68,7 +70,9 @@ class Rights:
         return rights
 
     def for_users(self) -> list[pulumi.Resource]:
-        """ClusterRoles that add our kinds to Kubernetes' own roles view, edit and admin, if asked for."""
+        """Make ClusterRoles that add Eurekube's kinds to the roles view, edit and admin, if ``user_roles``
+        asks for them.
+        """
         return [
             ClusterRole(
                 f"{self._name}-users-{role}",
@@ -84,13 +88,13 @@ class Rights:
         ]
 
     def for_election(self, namespace: pulumi.Resource) -> list[pulumi.Resource]:
-        """A Role in the operator's own namespace, where the Lease is."""
+        """Make a Role in the operator's own namespace, for its Lease."""
         names = f"{self._name}-election", f"{self._name}-election"
         metadata = self._metadata(ACCOUNT, self._args.namespace)
         return self._bound(_LOCAL, names, metadata, election(self._args.lease_name), namespace)
 
     def for_stacks(self, stacks: Sequence[tuple[str, str]]) -> list[pulumi.Resource]:
-        """Make a Role for each Stack that is a target, in its namespace, which must be there."""
+        """Make a Role for each Stack that is a target, in its namespace, which must exist."""
         rights: list[pulumi.Resource] = []
         for namespace, stack in stacks:
             names = f"{self._name}-stack-{namespace}-{stack}", f"{self._name}-stack-{namespace}-{stack}"
@@ -108,7 +112,7 @@ class Rights:
     ) -> list[pulumi.Resource]:
         """Make a role and its binding.
 
-        :param kinds: of both; ``names`` are those of the resources.
+        :param kinds: the kinds of role and binding; ``names`` are their resource names.
         """
         role = kinds[0](names[0], metadata=metadata, rules=_rules(rules), opts=self._after(*needed))
         reference = RoleRefArgs(

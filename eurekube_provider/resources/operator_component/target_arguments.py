@@ -1,5 +1,5 @@
-"""The operator's configuration file and its secrets: what StackRefreshes may have run, with the rights for
-it, and named connections.
+"""The operator's configuration file: targets that StackRefreshes may run, named connections, and their
+secrets.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from eurekube_provider.resources.arguments import as_dictionary
 from eurekube_provider.resources.labels import OPERATOR_APP
 
 TARGETS = f"{OPERATOR_APP}-targets"
-"""The ConfigMap with the file, and the Secret with what it names."""
+"""The name of the ConfigMap with the configuration file, and of the Secret with its secrets."""
 
 DIRECTORY = "/etc/eurekube-targets"
-"""Where both are in the container; a ``secret-file`` is named with it."""
+"""The directory of file and secrets in the container; a ``secret-file`` begins with it."""
 
 FILE = "operator.yaml"
 CHECKSUM = "eurekube.io/targets-checksum"
@@ -66,24 +66,24 @@ class TargetArgs:
 
 
 TargetArgsDict = Mapping[str, Any]
-"""A dictionary with what :class:`TargetArgs` has, or with the keys that the operator's file has."""
+"""A dictionary with the keys of :class:`TargetArgs`, or with those of the operator's file."""
 
 Targets = Mapping[str, TargetArgs | TargetArgsDict]
-"""By name."""
+"""Targets of StackRefreshes, by name."""
 
 
 Content = Mapping[str, Any]
-"""Content of the file: ``targets``, ``connections``; empty for no file."""
+"""Content of the operator's configuration file: ``targets``, ``connections``; empty for no file."""
 
 
 def targets_file(content: Content) -> str:
-    """The configuration file."""
+    """Return the text of the operator's configuration file."""
     return yaml.safe_dump(_plain_value(content), sort_keys=True)
 
 
 def targets_annotation(content: Content) -> dict[str, str]:
-    """Return the annotation that has the pods replaced when the file changes, which is read at their
-    start.
+    """Return the annotation by which the pods are replaced when the file changes, since they read it at
+    their start.
     """
     if not content:
         return {}
@@ -91,14 +91,14 @@ def targets_annotation(content: Content) -> dict[str, str]:
 
 
 def targets_variables(content: Content) -> dict[str, str]:
-    """Return the variables that name the file to the operator."""
+    """Return the environment variables that give the operator the path of its configuration file."""
     return {"CONFIG": f"{DIRECTORY}/{FILE}"} if content else {}
 
 
 def targets_volume(
     content: Content, secrets: Collection[str], secret_name: pulumi.Input[str]
 ) -> list[core.VolumeArgs]:
-    """File and secrets in one directory."""
+    """Return the volume with the configuration file and its secrets in one directory."""
     if not content:
         return []
     sources = [core.VolumeProjectionArgs(config_map=core.ConfigMapProjectionArgs(name=TARGETS))]
@@ -108,12 +108,12 @@ def targets_volume(
 
 
 def targets_mount(content: Content) -> list[core.VolumeMountArgs]:
-    """Where the pod finds the targets."""
+    """Return the mount of the configuration file in the pod; empty without a file."""
     return [core.VolumeMountArgs(name=_VOLUME, mount_path=DIRECTORY, read_only=True)] if content else []
 
 
 def target_entries(targets: Targets) -> dict[str, Any]:
-    """The targets with the keys that the operator's file has, whichever form they were written in."""
+    """Return the targets with the keys of the operator's file, whichever form they were written in."""
     return {name: _entry(target) for name, target in targets.items()}
 
 
@@ -125,14 +125,14 @@ def _entry(target: Any) -> Any:
 
 
 def pulumi_stacks(targets: Targets) -> list[tuple[str, str]]:
-    """Namespace and name of each Stack that is a target."""
+    """Return namespace and name of each Stack that is a target."""
     entries = target_entries(targets).values()
     found = [each["stack"] for each in entries if each.get("kind") == "pulumiStack"]
     return sorted({(namespace, name) for namespace, _, name in (stack.partition("/") for stack in found)})
 
 
 def check_targets(targets: Targets, secrets: Collection[str]) -> None:
-    """Refuse what the operator could not start with, as far as that shows here.
+    """Refuse targets with which the operator could not start, as far as the program can tell.
 
     :raises ConfigurationError: one sentence that names the argument.
     """
@@ -162,7 +162,7 @@ def check_targets(targets: Targets, secrets: Collection[str]) -> None:
 
 
 def _check_what_the_operator_needs(where: str, target: Mapping[str, Any]) -> None:
-    """Refuse a target without a key that the operator ends without."""
+    """Refuse a target that lacks a key without which the operator would exit."""
     if not target.get("namespaces"):
         raise ConfigurationError(
             f"{where}: there is no namespaces: name those that may use it, or '*' for any"
@@ -180,7 +180,7 @@ def _check_what_the_operator_needs(where: str, target: Mapping[str, Any]) -> Non
 
 
 def _plain_value(value: Any) -> Any:
-    """Leave out the classes of mappings and lists that came from a program's configuration."""
+    """Return a value with plain dictionaries and lists, in place of the SDK's classes."""
     if isinstance(value, Mapping):
         return {str(key): _plain_value(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
