@@ -1,4 +1,4 @@
-"""Fixtures and names for all tests: one lab for the whole run, and names of its own in it."""
+"""Fixtures of all tests: one lab for the whole run, and names that no two tests share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ gc.set_threshold(50_000, 20, 100)  # Python's own have the explorers look for ga
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the contract with Eureka be tried on development servers, which need Python only."""
+    """Add ``--eureka``, which runs the tests of the contract with Eureka on development servers instead."""
     parser.addoption(
         "--eureka",
         choices=["real", "dev"],
@@ -54,14 +54,14 @@ def unique_name(request: pytest.FixtureRequest) -> str:
 
 @functools.cache
 def _train() -> re.Pattern[str]:
-    """Finds the release train in the id of a test."""
+    """Return a pattern that finds the release train in the id of a test."""
     from lab.eureka import SpringCloud
 
     return re.compile(rf"\[({'|'.join(map(re.escape, get_args(SpringCloud)))})[-\]]")
 
 
 _WAITS = "tests/contract/test_eureka_caches.py"
-"""Minutes of waiting, which need a worker and no processor."""
+"""A test file that waits for minutes, which takes a worker but no processor time."""
 
 
 def servers_of(nodeid: str) -> str:
@@ -104,7 +104,7 @@ _LONGEST = (
     "tests/contract/test_peers.py",
     "tests/system/test_documented_commands.py",
 )
-"""Begun first, so that no worker is left alone with one at the end."""
+"""Files whose tests begin first, so that no long one runs alone at the end."""
 
 
 _OF_EITHER_KIND = ("tests/contract/", "tests/interop/")
@@ -113,16 +113,17 @@ _OF_EITHER_KIND = ("tests/contract/", "tests/interop/")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what needs a lab, before anybody chooses by marks."""
+    """Mark each test that needs a lab, before pytest chooses tests by their marks."""
     if item.nodeid.startswith(_OF_EITHER_KIND) and item.config.getoption("eureka") == "real":
         item.add_marker(pytest.mark.lab)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what development servers cannot play, and begin with what takes longest.
+    """Deselect the tests that development servers cannot run, and order the longest files first.
 
-    Here, not on the command line: of paths that contain each other pytest takes the outer one only.
+    The order is set here, not on the command line: of two paths of which one contains the other, pytest takes
+    the outer one only.
     """
     if config.getoption("eureka") == "dev":
         left_out = [one for one in items if one.get_closest_marker("real_server")]

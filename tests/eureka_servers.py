@@ -1,4 +1,4 @@
-"""The Eureka servers of these tests: real ones, or development servers, whose time the tests move.
+"""The Eureka servers of the tests: real ones, or development servers whose clock the tests move.
 
 ``pytest --eureka=dev`` chooses the second kind. Tests get either from fixtures, and let the servers' time
 pass by :data:`clock`.
@@ -26,18 +26,22 @@ TRAINS: tuple[SpringCloud, ...] = ("2025.0", "2025.1")
 Train = SpringCloud | Literal["dev"]
 
 _STEPS_SECONDS = (0.1,) * 10 + (1.0,)
-"""Between two looks; the last one for all that follow, since each may read a list of hundreds."""
+"""Seconds between two checks of a condition; the last value holds for all further checks, since each check
+may read a list of hundreds of instances.
+"""
 
 
 class ServersClock:
-    """The time of the servers: real time, or that of all development servers, for which nobody waits."""
+    """The clock of the servers: real time, or the time of the development servers, which moves on without
+    waiting.
+    """
 
     def __init__(self) -> None:
         self._running: list[EurekaServers] = []
         self._ahead_seconds = 0.0
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Let the servers' time pass by so many seconds."""
         if not self._running:
             time.sleep(seconds)
             return
@@ -50,7 +54,7 @@ class ServersClock:
         return time.time() + self._ahead_seconds
 
     def monotonic(self) -> float:
-        """Return a time that only grows."""
+        """Return seconds of the servers' time that never go backwards."""
         return time.monotonic() + self._ahead_seconds
 
     def wait_until(self, condition: Callable[[], object], what: str, timeout_seconds: float) -> None:
@@ -70,7 +74,9 @@ class ServersClock:
 
     @contextmanager
     def running(self, servers: EurekaServers) -> Iterator[None]:
-        """Have these servers' time be that of all others."""
+        """Keep the clock of these servers equal to that of all other development servers while the block
+        runs.
+        """
         servers.advance(self._ahead_seconds)
         self._running.append(servers)
         try:
@@ -84,36 +90,36 @@ clock = ServersClock()
 
 @dataclass(frozen=True, slots=True)
 class DevelopmentServer:
-    """One server, with what a test asks of a real one."""
+    """One development server, with the attributes that a test reads of a real server."""
 
     servers: EurekaServers
     url: str
 
     @property
     def port(self) -> int:
-        """The port where it listens."""
+        """The port on which the server listens."""
         return int(self.url.split(":")[2].partition("/")[0])
 
     def cached_answers(self) -> int:
-        """How many rendered answers its response caches hold."""
+        """The number of rendered answers in the server's response caches."""
         with self.servers.lock:
             return len(self.servers.cluster.servers[self.url].caches.read_only)
 
 
 @dataclass(frozen=True, slots=True)
 class DevelopmentServers:
-    """Servers in memory, with what these tests ask of a lab."""
+    """Development servers in memory, with the attributes that these tests read of a lab."""
 
     servers: EurekaServers
 
     @property
     def eureka_urls(self) -> list[str]:
-        """The service URLs."""
+        """The service URLs of the servers."""
         return self.servers.urls
 
     @property
     def eurekas(self) -> list[DevelopmentServer]:
-        """Each by itself."""
+        """Each of the servers."""
         return [DevelopmentServer(self.servers, url) for url in self.servers.urls]
 
 

@@ -1,4 +1,4 @@
-"""Notes of writes that remember each call."""
+"""A replacement of the notes of writes that records each call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from eurekube_provider.eureka.table import Table
 
 
 class RecordingNotes(Notes):
-    """Remembers each note as its name and the instance's id.
+    """Notes of writes that record each call as the note's name and the instance's id.
 
     :param all_is_new: True if it has seen no id before, and each owner has some.
     :param all_gives_way: True if what it holds needs no read before an update.
@@ -26,32 +26,32 @@ class RecordingNotes(Notes):
         return 1
 
     def registered(self, instance: Instance) -> None:
-        """Remember it."""
+        """Record the call, and note the registration."""
         self.notes.append(("registered", instance.instance_id))
         super().registered(instance)
 
     def leaving(self, instance: Instance) -> None:
-        """Remember it."""
+        """Record the call."""
         self.notes.append(("leaving", instance.instance_id))
 
     def found(self, instance: Instance) -> None:
-        """Remember it."""
+        """Record the call, and note that the instance was found."""
         self.notes.append(("found", instance.instance_id))
         super().found(instance)
 
     def gone(self, instance: Instance, *, is_read_back: bool = False) -> None:
-        """Remember it."""
+        """Record the call, and note that the instance is gone."""
         self.notes.append(("gone", instance.instance_id))
         super().gone(instance, is_read_back=is_read_back)
 
     def known_under(self, order: Order) -> Instance | None:
-        """Return what it holds, where all gives way."""
+        """Return the instance that the table holds under the order's key, if ``all_gives_way`` is set."""
         return self.table.get(order.key) if self._all_gives_way else None
 
     def is_known(self, _: str) -> bool:
-        """Return whether it is among the given ones."""
+        """Return ``all_is_new``, whichever owner is asked for."""
         return self._all_is_new
 
     def is_new(self, _: Key) -> bool:
-        """Return whether it is among the given ones."""
+        """Return ``all_is_new``, whichever key is asked for."""
         return self._all_is_new

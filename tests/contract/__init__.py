@@ -1,5 +1,5 @@
-"""Contract of one real neighbour, on which everything else relies.
+"""The behaviour of real Eureka, Kubernetes, Pulumi and ZooKeeper on which our code relies.
 
-A package, so that its servers end with its tests: one that idles through the rest of a run costs a hundredth
-of a processor all the time.
+The folder is a package so that its servers end with its tests: an idle server costs a hundredth of a
+processor.
 """

@@ -1,4 +1,4 @@
-"""Eureka servers, spoken to in plain HTTP: what our client takes for granted is proven without it.
+"""Eureka servers, asked in plain HTTP, so that our client's assumptions are tested without our client.
 
 ``tests.eureka_servers`` has the two kinds of servers. A test marked ``real_server`` says why it needs real
 ones; it is left out with ``--eureka=dev``.
@@ -24,14 +24,16 @@ from lab.listing import LISTED_WITHIN_SECONDS, Key, held_now
 from tests.eureka_servers import DEVELOPMENT, TRAINS, Servers, Train, clock, run_servers
 
 WAIT_SECONDS = 60
-"""For what servers do in a second, on a machine that has other things to do."""
+"""Longest time for what a server normally does within a second, in seconds, on a busy machine."""
 DATA_CENTER = {"@class": "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo", "name": "MyOwn"}
 
 Document = dict[str, Any]
 
 
 def one(app: str) -> str:
-    """The id of an application's only instance; no other has it, since overrides go by id alone."""
+    """Return the id of an application's only instance; it differs between applications, since overrides
+    are stored by id alone.
+    """
     return f"one.{app.lower()}"
 
 
@@ -56,47 +58,49 @@ def document(app: str, instance_id: str = "", /, **fields: Any) -> Document:
 
 
 def rating(app: str, instance_id: str = "", /, **fields: Any) -> Instance:
-    """An instance of our model, with what :func:`document` has."""
+    """Return an instance with the same content as :func:`document`."""
     return Instance(app, instance_id or one(app), "10.0.0.1", "10.0.0.1", Port(8080), **fields)
 
 
 class Server:
-    """One server as any HTTP client sees it: methods answer with the status code, or with what is held."""
+    """One server as any HTTP client sees it: methods return the status code, or the data that the server
+    holds.
+    """
 
     def __init__(self, url: str, session: requests.Session) -> None:
         self.url = url
         self._session = session
 
     def send(self, method: str, path: str, **arguments: Any) -> requests.Response:
-        """One request that asks for JSON."""
+        """Send one request that asks for JSON."""
         headers = {"Accept": "application/json", **arguments.pop("headers", {})}
         return self._session.request(method, self.url + path, headers=headers, timeout=30, **arguments)
 
     def register(self, registered: Document, app: str | None = None, **headers: str) -> int:
-        """``POST /apps/{APP}``."""
+        """Send ``POST /apps/{APP}``; return the status code."""
         path = f"/apps/{app or registered['app']}"
         return self.send("POST", path, json={"instance": registered}, headers=headers).status_code
 
     def renew(self, app: str, instance_id: str = "", **query: Any) -> int:
-        """``PUT /apps/{APP}/{id}``."""
+        """Send ``PUT /apps/{APP}/{id}``; return the status code."""
         return self.send("PUT", _path(app, instance_id), params=query).status_code
 
     def cancel(self, app: str, instance_id: str = "") -> int:
-        """``DELETE /apps/{APP}/{id}``."""
+        """Send ``DELETE /apps/{APP}/{id}``; return the status code."""
         return self.send("DELETE", _path(app, instance_id)).status_code
 
     def put_status(self, app: str, value: str | None, instance_id: str = "") -> int:
-        """``PUT /apps/{APP}/{id}/status``."""
+        """Send ``PUT /apps/{APP}/{id}/status``; return the status code."""
         path = f"{_path(app, instance_id)}/status"
         return self.send("PUT", path, params={"value": value} if value else {}).status_code
 
     def delete_status(self, app: str, value: str | None = None, instance_id: str = "") -> int:
-        """``DELETE /apps/{APP}/{id}/status``."""
+        """Send ``DELETE /apps/{APP}/{id}/status``; return the status code."""
         path = f"{_path(app, instance_id)}/status"
         return self.send("DELETE", path, params={"value": value} if value else {}).status_code
 
     def get(self, app: str, instance_id: str = "") -> Document | None:
-        """``GET /apps/{APP}/{id}``, which no cache answers; None for a 404."""
+        """Return the answer to ``GET /apps/{APP}/{id}``, which is not cached; None for a 404."""
         answer = self.send("GET", _path(app, instance_id))
         if answer.status_code == 404:
             return None
@@ -104,40 +108,42 @@ class Server:
         return dict(answer.json()["instance"])
 
     def status(self, app: str, instance_id: str = "") -> str | None:
-        """The status that the server holds; None for a 404."""
+        """Return the status of an instance at the server; None for a 404."""
         held = self.get(app, instance_id)
         return None if held is None else str(held["status"])
 
     def overridden(self, app: str, instance_id: str = "") -> tuple[str, str]:
-        """The status and the overridden status that the server holds."""
+        """Return the status and the overridden status of an instance at the server."""
         held = self.get(app, instance_id)
         assert held is not None
         return held["status"], held["overriddenStatus"]
 
     def held(self, app: str = "") -> list[Key]:
-        """Application and id of each instance, or of an application's: also where the lease has lapsed."""
+        """Return application and id of all instances, or of an application's, including those whose lease
+        has lapsed.
+        """
         return held_now(self.url, app)
 
     def of_application(self, app: str) -> list[Document]:
-        """An application's instances in ``GET /apps/{APP}``."""
+        """Return an application's instances by ``GET /apps/{APP}``."""
         answer = self.send("GET", f"/apps/{app.upper()}")
         assert answer.status_code == 200
         found = answer.json()["application"]["instance"]
         return found if isinstance(found, list) else [found]
 
     def batch(self, *items: Document) -> requests.Response:
-        """``POST /peerreplication/batch/``."""
+        """Send ``POST /peerreplication/batch/``."""
         return self.send("POST", "/peerreplication/batch/", json={"replicationList": list(items)})
 
     def codes(self, *items: Document) -> list[int]:
-        """The status code of each item of a batch."""
+        """Send a batch; return the status code of each item."""
         answer = self.batch(*items)
         assert answer.status_code == 200
         return [item["statusCode"] for item in answer.json()["responseList"]]
 
 
 def wait_listed(peer: Peer, *instances: Instance) -> None:
-    """Let the servers' time pass until a server's list shows these."""
+    """Let the servers' time pass until a server lists these instances."""
     keys = {one.key for one in instances}
     clock.wait_until(
         lambda: keys <= {one.key for one in peer.list_instances()},
@@ -147,13 +153,13 @@ def wait_listed(peer: Peer, *instances: Instance) -> None:
 
 
 def wait_everywhere(peers: Peers, *instances: Instance) -> None:
-    """Let the servers' time pass until each server lists these."""
+    """Let the servers' time pass until each server lists these instances."""
     for peer in peers.peers:
         wait_listed(peer, *instances)
 
 
 def item(action: str, app: str, instance_id: str = "", **fields: Any) -> Document:
-    """One item of a batch."""
+    """Return one item of a batch."""
     return {"action": action, "appName": app.upper(), "id": instance_id or one(app), **fields}
 
 
@@ -162,27 +168,28 @@ def _path(app: str, instance_id: str) -> str:
 
 
 def body(answer: requests.Response) -> Any:
-    """An answer's JSON, for messages and comparisons."""
+    """Return an answer's JSON."""
     return json.loads(answer.text)
 
 
 @pytest.fixture(scope="session")
 def http() -> Iterator[requests.Session]:
-    """A session that no proxy or netrc of the environment disturbs."""
+    """Return a session that ignores proxies and netrc of the environment."""
     with requests.Session() as session:
         session.trust_env = False
         yield session
 
 
 SHELLS = ("dynamic", "native")
-"""The two Pulumi providers."""
+"""Names of the two Pulumi providers."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what asks for a release train on each, or once on development servers.
+    """Run tests that need a release train on each train, or once on development servers.
 
-    Development servers meet both providers, real servers one of them, by the test's name: between
-    provider and server lies the code that both share. Where only real servers will do, they meet both.
+    With development servers a test runs for both providers. With real servers it runs for one of them, chosen
+    by the test's name, since both share the code that talks to a server; a test that needs real servers runs
+    for both.
     """
     is_development = metafunc.config.getoption("eureka") == DEVELOPMENT
     chosen = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
@@ -198,26 +205,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module")
 def shell(request: pytest.FixtureRequest) -> str:
-    """Return one of the two providers."""
+    """Return the name of one of the two Pulumi providers."""
     return str(request.param)
 
 
 @pytest.fixture(scope="session")
 def spring_cloud(request: pytest.FixtureRequest) -> Train:
-    """The release trains that we support, or the development server."""
+    """Return each supported release train, or the development server."""
     train: Train = request.param
     return train
 
 
 @pytest.fixture(scope="session")
 def one_train(request: pytest.FixtureRequest) -> Train:
-    """The release train of tests that need one only, or the development server."""
+    """Return the release train for tests that need only one, or the development server."""
     return DEVELOPMENT if request.config.getoption("eureka") == DEVELOPMENT else TRAINS[0]
 
 
 @pytest.fixture(scope="session")
 def shared(one_train: Train, request: pytest.FixtureRequest) -> Iterator[Servers]:
-    """One server, which the whole run shares, with lists as fresh as reads."""
+    """Return one server that the whole run shares, whose lists are as fresh as its reads."""
     if one_train == DEVELOPMENT:
         with run_servers(one_train, is_quick=True) as running:
             yield running
@@ -227,20 +234,20 @@ def shared(one_train: Train, request: pytest.FixtureRequest) -> Iterator[Servers
 
 @pytest.fixture(scope="package")
 def single(spring_cloud: Train) -> Iterator[Servers]:
-    """One server by itself."""
+    """Return one server without peers."""
     with run_servers(spring_cloud) as running:
         yield running
 
 
 @pytest.fixture
 def server(single: Servers, http: requests.Session) -> Server:
-    """The single server in plain HTTP."""
+    """Return a plain HTTP client of the server without peers."""
     return Server(single.eureka_urls[0], http)
 
 
 @pytest.fixture
 def peer(single: Servers) -> Iterator[Peer]:
-    """The single server through our client."""
+    """Return our client of the server without peers."""
     (url,) = single.eureka_urls
     client = Peer(url, Connection((url,)))
     yield client
@@ -249,10 +256,10 @@ def peer(single: Servers) -> Iterator[Peer]:
 
 @pytest.fixture(scope="package")
 def three(spring_cloud: Train) -> Iterator[Servers]:
-    """Three servers that are peers; that tests may wait for a list, it is a second old at most.
+    """Start three servers that are peers, whose lists are a second old at most.
 
-    They wait 5 s for each other's answers: after the default, 0.2 s, a server repeats what a busy peer has
-    already done, perhaps after a later change.
+    A server waits 5 s for a peer's answer: after the default, 0.2 s, it would repeat a request that a busy
+    peer has already carried out, perhaps after a later change.
     """
     settings = {**LISTS_EACH_SECOND, "eureka.server.peer-node-read-timeout-ms": "5000"}
     with run_servers(spring_cloud, 3, settings=settings) as running:
@@ -261,8 +268,10 @@ def three(spring_cloud: Train) -> Iterator[Servers]:
 
 @pytest.fixture(scope="package")
 def evicting(spring_cloud: Train) -> Iterator[Servers]:
-    """A server on which nobody waits: it looks for lapsed leases five times a second and never spares them,
-    where others do once a minute, if at all; and a list shows at once what was written.
+    """Start a server that evicts lapsed leases five times a second, never preserves itself, and lists each
+    write at once.
+
+    By default a server evicts once a minute, if at all.
     """
     settings = {
         "eureka.server.enable-self-preservation": "false",
@@ -274,26 +283,26 @@ def evicting(spring_cloud: Train) -> Iterator[Servers]:
 
 @pytest.fixture(scope="package")
 def uncached(spring_cloud: Train) -> Iterator[Servers]:
-    """One server whose lists show at once what was written, so that nobody need wait half a minute."""
+    """Start one server whose lists show each write at once instead of after half a minute."""
     with run_servers(spring_cloud, is_quick=True, quick_view=True) as running:
         yield running
 
 
 @pytest.fixture
 def quick(evicting: Servers, http: requests.Session) -> Server:
-    """That server in plain HTTP."""
+    """Return a plain HTTP client of the server that evicts quickly."""
     return Server(evicting.eureka_urls[0], http)
 
 
 @pytest.fixture
 def servers(three: Servers, http: requests.Session) -> list[Server]:
-    """The three servers in plain HTTP."""
+    """Return plain HTTP clients of the three servers."""
     return [Server(url, http) for url in three.eureka_urls]
 
 
 @pytest.fixture
 def peers(three: Servers) -> Iterator[Peers]:
-    """The three servers through our client, which waits for them as long as a busy machine makes it."""
+    """Return our client of the three servers, with a time-out that suits a busy machine."""
     client = Peers(Connection(tuple(three.eureka_urls), read_timeout_seconds=WAIT_SECONDS))
     yield client
     client.close()
@@ -301,5 +310,5 @@ def peers(three: Servers) -> Iterator[Peers]:
 
 @pytest.fixture
 def app(unique_name: str) -> str:
-    """An application that no other test uses."""
+    """Return the name of an application that no other test uses."""
     return unique_name

@@ -1,4 +1,4 @@
-"""Plugin processes with our dynamic and our native providers, spoken to over gRPC as the engine does."""
+"""Plugin processes of our dynamic and native providers, called over gRPC as Pulumi's engine does."""
 
 from __future__ import annotations
 
@@ -56,11 +56,13 @@ EACH: dict[str, tuple[Any, str, str]] = {
     "drain_seconds": (1, "update", "update"),
     "connection": ("alias", "replace", "replace"),
 }
-"""Of each property: another value, and what Pulumi does to a EurekaInstance and to a EurekaApplication."""
+"""Another value for each property, and what Pulumi then does to a EurekaInstance and to a
+EurekaApplication.
+"""
 
 
 class Plugin:
-    """A running ``python -m pulumi.dynamic``, spoken to as the engine does.
+    """A running ``python -m pulumi.dynamic``, called as Pulumi's engine does.
 
     :param provider: as a program has it, or as a state does.
     """
@@ -73,23 +75,23 @@ class Plugin:
         self.configure({})
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection to the process."""
         self._channel.close()
 
     def kill(self) -> None:
-        """End its process as nothing can prepare for."""
+        """Kill the process."""
         self._process.kill()
 
     def configure(self, config: Mapping[str, str]) -> None:
-        """Hand over a stack's configuration."""
+        """Send a stack's configuration."""
         self._stub.Configure(provider_pb2.ConfigureRequest(args=_struct(config)))
 
     def cancel(self) -> None:
-        """Say that a person interrupted it."""
+        """Send the engine's cancel, as after Ctrl-C."""
         self._stub.Cancel(empty_pb2.Empty())  # type: ignore[attr-defined]
 
     def check(self, news: Properties, olds: Properties | None = None) -> Properties:
-        """The checked inputs; a list of ``property: reason`` under ``failures`` where there are any."""
+        """Return the checked inputs, or under ``failures`` a list of ``property: reason``."""
         answer = self._stub.Check(
             provider_pb2.CheckRequest(olds=self._with(olds or {}), news=self._with(news), **self._named())
         )
@@ -99,7 +101,9 @@ class Plugin:
         return self._from(answer.inputs)
 
     def diff(self, olds: Properties, news: Properties) -> tuple[bool, list[str], bool]:
-        """Changes, replaces, delete before replace."""
+        """Return whether there are changes, the properties that need a replacement, and whether to delete
+        before the replacement.
+        """
         request = provider_pb2.DiffRequest(
             id="x", olds=self._with(olds), news=self._with(news), **self._named()
         )
@@ -108,30 +112,30 @@ class Plugin:
         return answer.changes == some, [snake(name) for name in answer.replaces], answer.deleteBeforeReplace
 
     def create(self, news: Properties) -> Properties:
-        """The state after a creation."""
+        """Create the resource; return its state."""
         request = provider_pb2.CreateRequest(properties=self._with(news), **self._named())
         return self._from(self._stub.Create(request).properties)
 
     def read(self, state: Properties) -> tuple[str, Properties, Properties]:
-        """The id (blank for what is gone), the outputs and the inputs."""
+        """Read the resource; return the id (blank if it is gone), the outputs and the inputs."""
         request = provider_pb2.ReadRequest(id="x", properties=self._with(state))
         answer = self._stub.Read(request)
         return answer.id, self._from(answer.properties), self._from(answer.inputs)
 
     def update(self, olds: Properties, news: Properties) -> Properties:
-        """The state after an update."""
+        """Update the resource; return its state."""
         request = provider_pb2.UpdateRequest(
             id="x", olds=self._with(olds), news=self._with(news), **self._named()
         )
         return self._from(self._stub.Update(request).properties)
 
     def delete(self, state: Properties) -> None:
-        """Remove."""
+        """Delete the resource."""
         request = provider_pb2.DeleteRequest(id="x", properties=self._with(state), **self._named())
         self._stub.Delete(request)
 
     def _named(self) -> dict[str, Any]:
-        """Return the part of a request that is no property of the resource; no dynamic provider sees it."""
+        """Return the fields of a request beside the properties; a dynamic provider needs none."""
         return {}
 
     def _from(self, message: Any) -> Properties:
@@ -142,9 +146,9 @@ class Plugin:
 
 
 class NativePlugin(Plugin):
-    """A running ``python -m eurekube_provider.provider``, spoken to as :class:`Plugin` is.
+    """A running ``python -m eurekube_provider.provider``, called like :class:`Plugin`.
 
-    Owner and servers, which a program of the dynamic provider hands over, become URN and configuration.
+    The owner and servers that tests give as properties are sent as URN and configuration.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, token: str) -> None:
@@ -154,7 +158,7 @@ class NativePlugin(Plugin):
         super().__init__(process, port, "")
 
     def configure(self, config: Mapping[str, str]) -> None:
-        """Hand over the provider's configuration, as a stack's default provider has it."""
+        """Send the provider's configuration, as for a stack's default provider."""
         self._config = {key.removeprefix("eurekube:"): value for key, value in config.items()}
         self._stub.Configure(
             provider_pb2.ConfigureRequest(
@@ -163,7 +167,7 @@ class NativePlugin(Plugin):
         )
 
     def check(self, news: Properties, olds: Properties | None = None) -> Properties:
-        """The checked inputs, of a provider that is configured for their servers."""
+        """Configure the provider for the servers in the inputs; return the checked inputs."""
         owner, url = parse_owner(news["owner"]), news.get("service_url")
         assert isinstance(owner, StackOwner)
         self._owner = owner
@@ -180,7 +184,7 @@ class NativePlugin(Plugin):
         return super().check({key: value for key, value in news.items() if key not in left_out}, olds)
 
     def read(self, state: Properties) -> tuple[str, Properties, Properties]:
-        """As :meth:`Plugin.read`."""
+        """Read the resource; return the id (blank if it is gone), the outputs and the inputs."""
         request = provider_pb2.ReadRequest(id="x", properties=self._with(state), **self._named())
         answer = self._stub.Read(request)
         return answer.id, self._from(answer.properties), self._from(answer.inputs)
@@ -205,7 +209,7 @@ class NativePlugin(Plugin):
 
 
 def _as_sent(value: Any) -> Any:
-    """A value with the engine's own mark for what is unknown."""
+    """Return a value in which the engine's marker stands for unknown parts."""
     if isinstance(value, Mapping):
         return {key: _as_sent(item) for key, item in value.items()}
     return rpc.UNKNOWN if value is UNKNOWN else value
@@ -231,7 +235,7 @@ StartPlugin = Callable[..., Plugin]
 def plugins(
     directory: Path, shell: str = "dynamic", token: str = INSTANCE_KIND.token
 ) -> Iterator[StartPlugin]:
-    """Starts plugin processes, one for each call, and ends them.
+    """Yield a function that starts a plugin process at each call; end all processes afterwards.
 
     :param shell: ``dynamic`` or ``native``.
     :param token: the token of the native provider's resource.

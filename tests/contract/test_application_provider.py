@@ -1,7 +1,7 @@
-"""Many registrations as one resource, in Pulumi's own plugin process, against two real Eureka peers.
+"""The resource for many registrations, in Pulumi's own plugin process, with two real Eureka peers.
 
-And what single registrations do on a cluster: removals that share their second look, and replacements that
-a person forces.
+Single registrations are tested here, too, where they need two servers: removals that share their second look,
+and replacements that a person forces.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from tests.eureka_servers import Servers, Train, run_servers
 
 @pytest.fixture(scope="module")
 def two(one_train: Train) -> Iterator[Servers]:
-    """Two servers that are peers; that tests may wait for a list, it is a second old at most."""
+    """Start two servers that are peers, whose lists are a second old at most."""
     with run_servers(one_train, 2, settings=LISTS_EACH_SECOND) as running:
         yield running
 
 
 @pytest.fixture
 def eureka(two: Servers) -> Iterator[Peers]:
-    """Both servers, asked past all that is tested here."""
+    """Return a client of both servers that bypasses the code under test."""
     peers = Peers(Connection(tuple(two.eureka_urls)))
     yield peers
     peers.close()
@@ -59,28 +59,28 @@ def eureka(two: Servers) -> Iterator[Peers]:
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory: pytest.TempPathFactory, shell: str) -> Iterator[Plugin]:
-    """A plugin process that is asked for single registrations."""
+    """Start a plugin process for single registrations."""
     with plugins(tmp_path_factory.mktemp("single"), shell) as start:
         yield start()
 
 
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory: pytest.TempPathFactory, shell: str) -> Iterator[Plugin]:
-    """A plugin process that is asked for applications."""
+    """Start a plugin process for the resource of many registrations."""
     with plugins(tmp_path_factory.mktemp("application"), shell, APPLICATION_KIND.token) as start:
         yield start(ApplicationProvider())
 
 
 @pytest.fixture
 def start_run(tmp_path: Path, shell: str) -> Iterator[Callable[[], Plugin]]:
-    """Starts a plugin process as each run of Pulumi has its own."""
+    """Return a function that starts a plugin process of its own, as each run of Pulumi does."""
     with plugins(tmp_path, shell, APPLICATION_KIND.token) as start:
         yield lambda: start(ApplicationProvider())
 
 
 @pytest.fixture
 def next_run(start_run: Callable[[], Plugin]) -> Plugin:
-    """A plugin process that knows no list that another one asked for."""
+    """Return a plugin process that has no other process's lists in its memory."""
     return start_run()
 
 
@@ -99,12 +99,12 @@ def news(two: Servers, unique_name: str) -> Properties:
 
 
 def with_instances(news: Properties, **instances: Properties) -> Properties:
-    """The properties with other instances."""
+    """Return the properties with other instances."""
     return {**news, "instances": instances}
 
 
 def listed(peer: Peer, news: Properties) -> list[Instance]:
-    """Return the application as one server lists it now."""
+    """Return an application's instances as one server lists them now."""
     return listed_now(peer.url, application=news["application"])
 
 
@@ -116,12 +116,12 @@ def held(eureka: Peers, news: Properties) -> dict[str, Instance]:
 
 
 def addresses(eureka: Peers, news: Properties) -> dict[str, str]:
-    """The addresses that either server holds of the application, by the part of the id that is the key."""
+    """Return the addresses of the instances that either server holds, by the key in their ids."""
     return {key: each.ip_address for key, each in held(eureka, news).items()}
 
 
 def take_out_of_service(eureka: Peers, instance: Instance) -> None:
-    """A person does, on one server; when all have it, no copy of that is under way."""
+    """Set OUT_OF_SERVICE on one server as a person would, and wait until all servers have it."""
     first, *_ = eureka.peers
     first.set_status(instance, Status.OUT_OF_SERVICE)
 
@@ -133,14 +133,14 @@ def take_out_of_service(eureka: Peers, instance: Instance) -> None:
 
 
 def rewrite(eureka: Peers, instance: Instance, **changes: object) -> None:
-    """Somebody registers it otherwise, on every server."""
+    """Register an instance with changes on every server, as another client would."""
     stamp = (instance.last_dirty_timestamp_ms or 0) + 1
     for peer in eureka.peers:
         peer.register(replace(instance, last_dirty_timestamp_ms=stamp, **changes))  # type: ignore[arg-type]
 
 
 class Refusing(Peers):
-    """The servers, but that they refuse to register what begins like this."""
+    """A client of the servers that refuses to register ids with a given beginning."""
 
     def __init__(self, connection: Connection, beginning: str) -> None:
         super().__init__(connection)
@@ -155,7 +155,7 @@ class Refusing(Peers):
 
 
 class Losing(Peers):
-    """The servers, but that the answer to the first registration of each incarnation gets lost."""
+    """A client of the servers that loses the answer to the first registration of each incarnation."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
@@ -166,7 +166,7 @@ class Losing(Peers):
             )
 
     def _register(self, url: str, register: Callable[[Instance], None], instance: Instance) -> None:
-        """Do it, and do not say so."""
+        """Register the instance, and raise as if no answer had come."""
         register(instance)
         if (url, instance.incarnation) not in self._lost:
             self._lost.add((url, instance.incarnation))
@@ -174,7 +174,9 @@ class Losing(Peers):
 
 
 def test_an_application_from_check_to_delete(plugin: Plugin, eureka: Peers, news: Properties) -> None:
-    """One comes, one goes, one changes; unchanged is unchanged, and in the end nothing is left."""
+    """One instance is added, one removed, one changed; no change means no update, and delete leaves
+    nothing.
+    """
     inputs = plugin.check(news)
     state = plugin.create(inputs)
     registered = held(eureka, news)
@@ -206,7 +208,7 @@ def test_an_application_from_check_to_delete(plugin: Plugin, eureka: Peers, news
 
 
 def test_check_and_diff_need_no_eureka(plugin: Plugin, news: Properties) -> None:
-    """A preview in a pull request reaches no registry, whatever is unknown yet."""
+    """Check and diff contact no server, as in a pull request's preview, even with unknown values."""
     inputs = plugin.check({**news, "service_url": NOBODY})
     assert plugin.diff(plugin.check(news), inputs) == (True, ["service_url"], False)
     assert plugin.diff(inputs, plugin.check({**news, "service_url": NOBODY, "application": "other"}))[1] == [
@@ -224,7 +226,7 @@ def test_check_and_diff_need_no_eureka(plugin: Plugin, news: Properties) -> None
 
 
 def test_problems_name_the_instance(plugin: Plugin, news: Properties) -> None:
-    """Pulumi shows where in the map it is."""
+    """Each problem names the property within the map of instances."""
     failures = plugin.check(with_instances(news, a={"host_name": "h", "port": 0}, b={"host": "h"}))[
         "failures"
     ]
@@ -236,7 +238,7 @@ def test_problems_name_the_instance(plugin: Plugin, news: Properties) -> None:
 
 
 def test_an_unreachable_eureka_is_an_error_and_never_a_blank_id(plugin: Plugin, news: Properties) -> None:
-    """A blank id would drop all registrations from the state."""
+    """If no server answers a read raises: a blank id would drop all registrations from the state."""
     state = plugin.check({**news, "service_url": NOBODY})
     for call in (plugin.read, plugin.create, plugin.delete):
         with pytest.raises(grpc.RpcError) as raised:
@@ -245,7 +247,9 @@ def test_an_unreachable_eureka_is_an_error_and_never_a_blank_id(plugin: Plugin, 
 
 
 def test_gone_needs_the_word_of_every_server(plugin: Plugin, news: Properties, two: Servers) -> None:
-    """A server that does not answer may still hold it."""
+    """A read calls an instance gone only if every server says so: one that does not answer may still hold
+    it.
+    """
     state = plugin.check({**news, "service_url": f"{NOBODY},{two.eureka_urls[0]}"})
     with pytest.raises(grpc.RpcError) as raised:
         plugin.read(state)
@@ -255,7 +259,7 @@ def test_gone_needs_the_word_of_every_server(plugin: Plugin, news: Properties, t
 def test_drift_shows_instance_by_instance_and_is_healed(
     plugin: Plugin, eureka: Peers, news: Properties
 ) -> None:
-    """A refresh sees changed, removed and overridden instances, and an update restores them."""
+    """A refresh shows changed, removed and overridden instances, and an update restores them."""
     news = with_instances(news, **{**news["instances"], "c": {"host_name": "192.0.2.3", "status": "UP"}})
     inputs = plugin.check(news)
     state = plugin.create(inputs)
@@ -288,7 +292,9 @@ def test_drift_shows_instance_by_instance_and_is_healed(
 
 
 def test_a_persons_override_is_kept_and_shown(plugin: Plugin, eureka: Peers, news: Properties) -> None:
-    """Where no status is asked for, a person's OUT_OF_SERVICE is theirs."""
+    """If the program sets no status, a person's OUT_OF_SERVICE stays over an update, and shows in the
+    state.
+    """
     inputs = plugin.check(news)
     state = plugin.create(inputs)
     take_out_of_service(eureka, held(eureka, news)["a"])
@@ -304,7 +310,9 @@ def test_a_persons_override_is_kept_and_shown(plugin: Plugin, eureka: Peers, new
 def test_a_conflict_registers_nothing_and_names_each(
     next_run: Plugin, eureka: Peers, news: Properties
 ) -> None:
-    """Neither what stands under the same id, nor the same address that registered itself."""
+    """A creation registers nothing if one id is taken or one address registered itself, and names each
+    such instance.
+    """
     application = news["application"]
     same_id = f"a.{application}.dev.shop:{application}:8080"
     Writer(eureka).register(Instance(application, same_id, "192.0.2.99", "192.0.2.99", Port(1)))
@@ -325,7 +333,7 @@ def test_a_conflict_registers_nothing_and_names_each(
 def test_adopting_takes_over_and_a_failure_gives_back(
     plugin: Plugin, eureka: Peers, news: Properties
 ) -> None:
-    """Adopted ones are ours, also to remove; unless the creation fails, which leaves all as it was."""
+    """Adopted instances are ours, also to remove; if the creation fails they are given back unchanged."""
     application = news["application"]
     theirs = Instance(
         application, f"a.{application}.dev.shop:{application}:8080", "192.0.2.99", "192.0.2.99", Port(1)
@@ -347,7 +355,9 @@ def test_adopting_takes_over_and_a_failure_gives_back(
 
 
 def test_a_creation_whose_answers_are_lost_leaves_nothing(eureka: Peers, news: Properties) -> None:
-    """Nobody's state would remove it, on whichever server; what was taken over is given back."""
+    """A creation whose answers are lost removes what it registered on either server, since no state has
+    it, and gives back what it took over.
+    """
     losing = Losing(eureka.connection)
     alone = {key: news[key] for key in ("application", "port", "renewer", "service_url", "owner")}
     one = check({}, {**alone, "host_name": "192.0.2.50"}).properties
@@ -371,7 +381,9 @@ def test_a_creation_whose_answers_are_lost_leaves_nothing(eureka: Peers, news: P
 def test_a_failed_update_stays_and_the_next_one_finishes(
     plugin: Plugin, next_run: Plugin, eureka: Peers, news: Properties
 ) -> None:
-    """Also what a failed one registered and the next one does not ask for any more is found, and removed."""
+    """The next update also finds and removes instances that a failed one registered and that are no longer
+    wanted.
+    """
     inputs = plugin.check(news)
     state = plugin.create(inputs)
     application = news["application"]
@@ -396,7 +408,7 @@ def test_a_failed_update_stays_and_the_next_one_finishes(
 
 
 def test_a_renamed_stack_updates_in_place(plugin: Plugin, eureka: Peers, news: Properties) -> None:
-    """The ids stay, the owner changes, and the old one has no say any more."""
+    """The ids stay, the owner changes, and the old owner can change nothing any more."""
     inputs = plugin.check(news)
     state = plugin.create(inputs)
     owner = news["owner"].replace("/dev/", "/production/")
@@ -416,7 +428,7 @@ def test_a_renamed_stack_updates_in_place(plugin: Plugin, eureka: Peers, news: P
 def test_what_was_taken_from_us_shows_and_is_not_removed(
     plugin: Plugin, eureka: Peers, news: Properties
 ) -> None:
-    """Refresh names whose it is, update refuses, and delete leaves it alone."""
+    """A refresh names the new owner, an update refuses, and a delete leaves the instance."""
     inputs = plugin.check(news)
     state = plugin.create(inputs)
     there = held(eureka, news)
@@ -434,7 +446,9 @@ def test_what_was_taken_from_us_shows_and_is_not_removed(
 def test_a_single_registration_of_the_same_name_is_not_touched(
     plugin: Plugin, single: Plugin, eureka: Peers, news: Properties
 ) -> None:
-    """Both have the same owner, as when a program moves from one to the other."""
+    """An update or delete leaves a single registration with the same owner, as when a program moves from
+    one resource to the other.
+    """
     alone = {key: news[key] for key in ("application", "port", "renewer", "service_url", "owner")}
     kept = single.create(single.check({**alone, "host_name": "192.0.2.50"}))
     state = plugin.create(plugin.check(news))
@@ -445,7 +459,7 @@ def test_a_single_registration_of_the_same_name_is_not_touched(
 
 
 def test_draining_takes_all_out_of_service_first(plugin: Plugin, eureka: Peers, news: Properties) -> None:
-    """Once for all of them."""
+    """A delete sets all instances OUT_OF_SERVICE, and waits for the drain once for all of them."""
     state = plugin.create(plugin.check({**news, "drain_seconds": 2}))
     with ThreadPoolExecutor(1) as executor:
         started = time.monotonic()
@@ -463,7 +477,9 @@ def test_draining_takes_all_out_of_service_first(plugin: Plugin, eureka: Peers, 
 
 
 def test_hundreds_in_batches(plugin: Plugin, eureka: Peers, news: Properties) -> None:
-    """Registered, found unchanged, changed and removed on both servers, the last batch not full."""
+    """550 instances are registered, read unchanged, updated and removed on both servers; the last batch is
+    not full.
+    """
     instances = {
         f"i{number}": {"host_name": f"10.1.{number // 250}.{number % 250 + 1}"} for number in range(550)
     }
@@ -485,7 +501,9 @@ def test_hundreds_in_batches(plugin: Plugin, eureka: Peers, news: Properties) ->
 def test_a_forced_replacement_keeps_the_registrations(
     plugin: Plugin, single: Plugin, eureka: Peers, news: Properties
 ) -> None:
-    """Pulumi registers the same ids again and then removes "the old ones", which would be the new ones."""
+    """Pulumi registers the same ids again and then deletes the old resource, which must not remove the new
+    registrations.
+    """
     alone = {key: news[key] for key in ("port", "renewer", "service_url", "owner")}
     one = {**alone, "application": f"{news['application']}-one", "host_name": "192.0.2.50"}
     for process, wanted in ((plugin, news), (single, one)):
@@ -502,7 +520,9 @@ def test_a_forced_replacement_keeps_the_registrations(
 def test_a_forced_replacement_keeps_what_is_new_or_had_lapsed(
     plugin: Plugin, single: Plugin, eureka: Peers, news: Properties
 ) -> None:
-    """The old half leaves registrations of the new half, whether they are new or replaced others."""
+    """The delete of the old resource leaves the new resource's registrations, whether they are new or
+    replaced others.
+    """
     alone = {key: news[key] for key in ("port", "renewer", "service_url", "owner")}
     one = {**alone, "application": f"{news['application']}-one", "host_name": "192.0.2.50"}
     c = {"host_name": "192.0.2.3"}
@@ -527,9 +547,11 @@ def test_a_forced_replacement_keeps_what_is_new_or_had_lapsed(
 def test_a_resource_is_renamed_or_moved_into_an_application(
     plugin: Plugin, single: Plugin, start_run: Callable[[], Plugin], eureka: Peers, news: Properties
 ) -> None:
-    """Pulumi makes the new one before the old one goes; for a while both stand at one address.
+    """Pulumi creates the new resource before it deletes the old one; meanwhile both are registered at one
+    address.
 
-    A rename is another run, with a process of its own: two resources of one program are refused there.
+    A renaming happens in another run, with a process of its own: in one program two resources at one address
+    are refused.
     """
     alone = {key: news[key] for key in ("application", "port", "renewer", "service_url", "owner")}
     moved = single.create(single.check({**alone, "host_name": "192.0.2.1", "owner": f"{news['owner']}-one"}))
@@ -554,7 +576,7 @@ def test_a_resource_is_renamed_or_moved_into_an_application(
 
 
 def test_removals_share_their_second_look(single: Plugin, eureka: Peers, news: Properties) -> None:
-    """Each by itself would wait for a renewal that is under way; together they wait once."""
+    """Each removal would wait for a renewal that may be under way; together the removals wait once."""
     alone = {key: news[key] for key in ("application", "port", "renewer", "service_url", "owner")}
     several = [
         single.check({**alone, "host_name": f"192.0.2.{number}", "instance_id": f"look-{number}"})
@@ -572,7 +594,9 @@ def test_removals_share_their_second_look(single: Plugin, eureka: Peers, news: P
 def test_a_status_that_is_no_longer_asked_for_goes_back_to_up(
     plugin: Plugin, eureka: Peers, news: Properties
 ) -> None:
-    """Of the application and of one instance; what a person changed since stays."""
+    """A status that the program no longer sets, for the application or an instance, returns to UP unless a
+    person changed it.
+    """
 
     def statuses() -> dict[str, Status]:
         return {key: each.status for key, each in held(eureka, news).items()}
@@ -593,7 +617,9 @@ def test_a_status_that_is_no_longer_asked_for_goes_back_to_up(
 def test_what_a_killed_run_left_out_of_service_the_next_one_puts_back(
     eureka: Peers, news: Properties, tmp_path: Path, shell: str
 ) -> None:
-    """Each run of Pulumi has a process of its own, and nothing of the former one but the state."""
+    """The next run, in another process, finds by the state alone what a killed run left OUT_OF_SERVICE,
+    and sets it UP.
+    """
     news = {**news, "drain_seconds": 600}
 
     def standing() -> set[tuple[Status, bool]]:
@@ -624,7 +650,7 @@ def test_what_a_killed_run_left_out_of_service_the_next_one_puts_back(
 def test_an_interrupted_drain_is_undone_on_every_server(
     start_run: Callable[[], Plugin], eureka: Peers, news: Properties
 ) -> None:
-    """Also where it is interrupted before the servers have updated each other."""
+    """An interrupted drain is undone on every server, even before the servers have updated each other."""
     plugin = start_run()
     state = plugin.create(plugin.check({**news, "drain_seconds": 600}))
 

@@ -1,4 +1,4 @@
-"""Detection of another cluster with the same name, on all servers."""
+"""Detection of another cluster with the same name, by asking all servers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ pytestmark = pytest.mark.slow
 
 
 def registry(peers: Peers, cluster: Cluster) -> EurekaRegistry:
-    """Return a registry as an operator of this cluster has it at its start, with its own connections."""
+    """Return a registry as an operator of this cluster starts with it, with connections of its own."""
     return EurekaRegistry(Peers(peers.connection), cluster, "operator", 1.0, check_cluster=True)
 
 
 def test_a_name_that_only_one_server_knows_is_in_use(peers: Peers, app: str) -> None:
-    """The server that is asked first may have been restarted empty: the others know better."""
+    """A cluster name counts as used if only the last server knows it: the first one may have lost its
+    memory.
+    """
     last: Peer = peers.peers[-1]
     metadata = {OWNER_KEY: f"cluster/{app}/shop/{app}", CLUSTER_UID_KEY: "uid-of-the-lost-one"}
     left_over = replace(rating(app), metadata=metadata)

@@ -1,6 +1,7 @@
-"""The development server answers HTTP as real servers do: forms, codings, methods and refusals.
+"""The development server answers HTTP as real servers do: formats, encodings, methods and refusals.
 
-Each case is a sequence of requests to both. ``docs/reference/dev-eureka.md`` has the differences that remain.
+Each case sends a sequence of requests to both. ``docs/reference/dev-eureka.md`` has the differences that
+remain.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Sent(NamedTuple):
 
 
 def registration(instance_id: str | None = "one", /, **fields: Any) -> Sent:
-    """A registration in JSON; a field that is None is left out."""
+    """Return a registration in JSON without the fields that are None."""
     found = {
         "instanceId": instance_id,
         "app": APP,
@@ -70,7 +71,7 @@ def registration(instance_id: str | None = "one", /, **fields: Any) -> Sent:
 
 
 def xml(**replaced: str) -> Sent:
-    """A registration in XML; the named elements are replaced by a text, or left out for an empty one."""
+    """Return a registration in XML; named elements are replaced by a text, or left out if it is empty."""
     elements = {
         "instanceId": "<instanceId>one</instanceId>",
         "hostName": "<hostName>10.0.0.1</hostName>",
@@ -151,7 +152,7 @@ ODD: Mapping[str, Sequence[Any]] = {
         {**AMAZON, "metadata": {"instance-id": ""}},
     ),
 }
-"""Values that clients should not send, by field; None for a field that is missing."""
+"""Values that clients should not send, by field; None means that the field is missing."""
 
 ODD_XML: Sequence[dict[str, str]] = (
     *({name: ""} for name in ("hostName", "ipAddr", "app", "dataCenterInfo", "instanceId", "metadata")),
@@ -175,7 +176,7 @@ TYPES = ("application/json", "application/json;charset=UTF-8", "application/json
 
 
 def heartbeat(**fields: Any) -> str:
-    """A batch with one item."""
+    """Return the body of a batch with one heartbeat."""
     found = {**item("Heartbeat", APP, "one"), "lastDirtyTimestamp": 1000, **fields}
     return json.dumps({"replicationList": [{key: value for key, value in found.items() if value is not ...}]})
 
@@ -348,7 +349,7 @@ CASES: dict[str, Sequence[Sent]] = {
 
 
 class Received(NamedTuple):
-    """An answer, without what depends on the time and on the number of earlier answers."""
+    """An answer, without parts that depend on time or on the number of earlier answers."""
 
     status: int
     headers: Mapping[str, Any]
@@ -356,7 +357,7 @@ class Received(NamedTuple):
 
 
 def ask(connection: http.client.HTTPConnection, base: str, sent: Sent, app: str) -> Received:
-    """Send a request as it stands, about another application, with no header but those that HTTP needs."""
+    """Send a request for another application, with no more headers than HTTP needs."""
 
     def own(text: str) -> str:
         return text.replace(APP, app).replace(APP.lower(), app.lower())
@@ -378,7 +379,7 @@ def ask(connection: http.client.HTTPConnection, base: str, sent: Sent, app: str)
 
 
 def comparable(received: Received, app: str) -> Received:
-    """Leave out times, versions of deltas, what is not the case's own, and the words of pages for people."""
+    """Return an answer without times, versions of deltas, other tests' instances, and texts for people."""
     if received.status == 406 or str(received.headers["Content-Type"]).startswith("text/html"):
         return received._replace(headers={}, body="")
     text = re.sub(r"<timestamp>[^<]*", "<timestamp>", received.body)  # in a form that differs by the train
@@ -405,7 +406,9 @@ def _sorted(found: re.Match[str]) -> str:
 
 @pytest.fixture
 def both(uncached: Servers, http: requests.Session) -> Iterator[Sequence[str]]:
-    """The URLs of an empty real server and of a development server, whose lists are as fresh as reads."""
+    """Return the URLs of an empty real server and of a development server, whose lists are as fresh as
+    reads.
+    """
     server = Server(uncached.eureka_urls[0], http)
     server.batch(*(item("Cancel", app, instance_id) for app, instance_id in server.held()))
     with EurekaServers(quick=True) as development:
@@ -430,6 +433,6 @@ def differences(urls: Sequence[str], case: str, app: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_both_answer_alike(both: Sequence[str], case: str, app: str) -> None:
-    """Status, headers and body of each answer are those of the real server."""
+    """Status, headers and body of the development server's answers equal those of the real server."""
     found = list(differences(both, case, re.sub(r"\W", "", app).upper()))
     assert not found, "\n".join(found)

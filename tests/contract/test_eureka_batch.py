@@ -1,4 +1,4 @@
-"""The endpoint by which servers send each other many things at once."""
+"""The endpoint by which Eureka servers send each other batches of changes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.contract.conftest import DATA_CENTER, Server, document, item, one, ra
 
 
 def registering(app: str, **fields: Any) -> dict[str, Any]:
-    """The item that registers a document."""
+    """Return a batch item that registers an application's document."""
     return item("Register", app, instanceInfo=document(app, **fields), status="UP", lastDirtyTimestamp=2000)
 
 
 def test_answers_come_in_order(server: Server, app: str) -> None:
-    """Each item has its own answer, in the order of the items; one that fails stops none of the others."""
+    """The answers have the order of the items, and a failed item does not stop the others."""
     other = f"{app}-other"
     assert server.codes(
         item("Heartbeat", app),
@@ -31,12 +31,14 @@ def test_answers_come_in_order(server: Server, app: str) -> None:
 
 
 def test_an_empty_batch(server: Server) -> None:
-    """A batch of nothing is a success: it tells whether batches are allowed."""
+    """An empty batch succeeds, so that it can test whether batches are allowed."""
     assert server.codes() == []
 
 
 def test_an_unknown_field_fails_the_whole_batch(server: Server, app: str) -> None:
-    """One field of an item that the server does not know makes all of it a 400, and nothing of it is done."""
+    """If one item has a field that the server does not know, the batch is answered with 400 and nothing in
+    it is done.
+    """
     assert (
         server.batch(registering(app), {**item("Heartbeat", app), "fieldOfALaterEureka": 1}).status_code
         == 400
@@ -55,31 +57,35 @@ def test_an_unknown_field_fails_the_whole_batch(server: Server, app: str) -> Non
 def test_an_unknown_field_deep_in_an_instance_fails_it_too(
     server: Server, app: str, fields: dict[str, Any]
 ) -> None:
-    """Data centres and ports are read strictly: one odd instance would keep all the others out."""
+    """Data centres and ports are parsed strictly: one odd instance makes the whole batch fail."""
     assert server.batch(registering(f"{app}-good"), registering(app, **fields)).status_code == 400
     assert server.get(f"{app}-good") is None
 
 
 def test_an_unknown_field_of_an_instance_is_passed_over(server: Server, app: str) -> None:
-    """In a batch as in a plain registration, an instance may have a field that the server does not know."""
+    """The server accepts unknown fields of an instance, in a batch as in a plain registration."""
     assert server.codes(registering(app, fieldOfALaterEureka=1)) == [200]
     assert server.status(app) == "UP"
 
 
 def test_a_registration_that_is_refused_answers_success(server: Server, app: str) -> None:
-    """Without a data centre the item is a 200, and nothing is registered: so we look afterwards."""
+    """A registration without a data centre is answered with 200 and not stored: our code therefore reads
+    afterwards.
+    """
     assert server.codes(registering(app, dataCenterInfo=None)) == [200]
     assert server.get(app) is None
 
 
 def test_an_item_that_makes_no_sense_is_a_500(server: Server, app: str) -> None:
-    """An item without an application fails alone."""
+    """An item without an application is answered with 500, and the other items are carried out."""
     broken = {key: value for key, value in item("Heartbeat", app).items() if key != "appName"}
     assert server.codes(broken, registering(app)) == [500, 200]
 
 
 def test_a_heartbeat_with_an_older_timestamp_reads(server: Server, app: str) -> None:
-    """It is a 409 with the instance that the server holds: our way to read many at once, past all caches."""
+    """A heartbeat with an older timestamp is answered with 409 and the instance that the server holds: our
+    way to read many instances past all caches.
+    """
     server.register(document(app, lastDirtyTimestamp="2000", metadata={"a": "1"}))
     answer = server.batch(item("Heartbeat", app, lastDirtyTimestamp=1, status="UP")).json()["responseList"][0]
     assert answer["statusCode"] == 409
@@ -91,13 +97,15 @@ def test_a_heartbeat_with_an_older_timestamp_reads(server: Server, app: str) -> 
 def test_a_heartbeat_with_another_timestamp(
     server: Server, app: str, timestamp: int | None, code: int
 ) -> None:
-    """An equal one or none renews; a newer one is a 404, so that the sender registers."""
+    """A heartbeat with an equal timestamp or none renews; a newer one is answered with 404, so that the
+    sender registers again.
+    """
     server.register(document(app, lastDirtyTimestamp="2000"))
     assert server.codes(item("Heartbeat", app, lastDirtyTimestamp=timestamp, status="UP")) == [code]
 
 
 def test_a_removal_and_a_status(server: Server, app: str) -> None:
-    """Statuses are set and instances are removed by items too."""
+    """Items can set a status, clear it, and remove an instance."""
     server.register(document(app))
     update = item("StatusUpdate", app, status="OUT_OF_SERVICE", lastDirtyTimestamp=2000)
     assert server.codes(update) == [200]
@@ -108,20 +116,20 @@ def test_a_removal_and_a_status(server: Server, app: str) -> None:
 
 
 def test_clearing_a_status_needs_a_timestamp(server: Server, app: str) -> None:
-    """Without one the item is a 500."""
+    """Without a timestamp the item that clears a status is answered with 500."""
     server.register(document(app))
     assert server.codes(item("DeleteStatusOverride", app, status="UP")) == [500]
 
 
 def test_a_registration_skips_the_rule_that_keeps_a_status(server: Server, app: str) -> None:
-    """In a batch UP replaces OUT_OF_SERVICE: it counts as what another server holds."""
+    """In a batch UP replaces OUT_OF_SERVICE, because the registration counts as another server's."""
     server.register(document(app, status="OUT_OF_SERVICE", lastDirtyTimestamp="1999"))
     assert server.codes(registering(app, lastDirtyTimestamp="2000")) == [200]
     assert server.status(app) == "UP"
 
 
 def test_a_registration_in_a_batch_brings_its_override(server: Server, app: str) -> None:
-    """A server that lost its memory learns an override with the instance, as from a fellow server."""
+    """A registration in a batch may carry an override, so that a restarted server learns it from a peer."""
     sent = registering(app, status="OUT_OF_SERVICE", overriddenStatus="OUT_OF_SERVICE")
     assert server.codes(sent) == [200]
     assert server.overridden(app) == ("OUT_OF_SERVICE", "OUT_OF_SERVICE")
@@ -130,7 +138,7 @@ def test_a_registration_in_a_batch_brings_its_override(server: Server, app: str)
 
 
 def test_an_override_holds_against_a_registration_in_a_batch(server: Server, app: str) -> None:
-    """Where the server knows the override, an item without one does not undo it."""
+    """If the server has an override, a batch item without one does not clear it."""
     server.register(document(app, lastDirtyTimestamp="1999"))
     server.put_status(app, "OUT_OF_SERVICE")
     assert server.codes(registering(app, lastDirtyTimestamp="2000")) == [200]
@@ -138,7 +146,7 @@ def test_an_override_holds_against_a_registration_in_a_batch(server: Server, app
 
 
 def test_our_batches_are_understood(peer: Peer, app: str) -> None:
-    """Every item that we send does on a real server what its name says."""
+    """Each kind of item that our code sends has the intended effect on a real server."""
     instance = rating(
         app,
         metadata={"eurekube.owner": "cluster/a/b/c", "é": "ü"},
@@ -164,7 +172,7 @@ def test_our_batches_are_understood(peer: Peer, app: str) -> None:
 
 
 def test_the_largest_batch(peer: Peer, app: str) -> None:
-    """As many items as servers send each other are taken at once."""
+    """A server accepts a batch with the largest number of items that servers send each other."""
     instances = [rating(app, f"{one(app)}-{number}") for number in range(batch.MOST_ITEMS)]
     answers = peer.batch([batch.register(instance) for instance in instances])
     assert answers == [batch.ItemResponse(200)] * batch.MOST_ITEMS

@@ -1,6 +1,6 @@
-"""The caches of a server with the settings that users have: its lists are up to half a minute old.
+"""The caches of a server with production settings: its lists are up to half a minute old.
 
-One worker has all of these tests, of either release train: while they wait, others take the processors.
+One worker runs all of these tests, for both release trains: while they wait, others use the processors.
 """
 
 from __future__ import annotations
@@ -41,25 +41,29 @@ from tests.contract.test_model import LENGTH, TOGETHER, difference, drawn, seeds
 from tests.eureka_servers import Servers, Train, clock, run_servers
 
 CACHE_SECONDS = 30
-"""How often a server copies one cache into the other, at each half minute of its clock."""
+"""Interval at which a server copies one cache into the other, in seconds, at each half minute of its
+clock.
+"""
 
 
 @pytest.fixture(scope="module")
 def cached(spring_cloud: Train) -> Iterator[Servers]:
-    """A server with its caches as in production."""
+    """Start a server with caches as in production."""
     with run_servers(spring_cloud) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def compared(spring_cloud: Train) -> Iterator[Servers]:
-    """Another such server, on which nobody else is: answers tell how many instances there are in all."""
+    """Start a second server with production caches and no other test's instances, because answers contain
+    the number of all instances.
+    """
     with run_servers(spring_cloud) as running:
         yield running
 
 
 def ids(server: Server, path: str) -> list[str]:
-    """The instances of an application's list, empty for a 404."""
+    """Return the ids in an application's list; empty for a 404."""
     answer = server.send("GET", path)
     return (
         []
@@ -70,7 +74,9 @@ def ids(server: Server, path: str) -> list[str]:
 
 @pytest.mark.slow
 def test_lists_are_up_to_half_a_minute_old(cached: Servers, http: requests.Session, app: str) -> None:
-    """A list that was asked for before lacks for up to 30 s what was registered since; a read never does."""
+    """A list that was read before lacks new registrations for up to 30 s; the read of one instance never
+    does.
+    """
     server, path = Server(cached.eureka_urls[0], http), f"/apps/{app.upper()}"
     assert ids(server, path) == []
     server.register(document(app))
@@ -80,7 +86,9 @@ def test_lists_are_up_to_half_a_minute_old(cached: Servers, http: requests.Sessi
 
 
 def test_a_list_still_has_what_was_removed(cached: Servers, http: requests.Session, app: str) -> None:
-    """The same holds for a removal: a 404 of the read is true, and the list is not."""
+    """A list that was read before still shows a removed instance for up to 30 s; the read of one instance
+    is a 404.
+    """
     server, path = Server(cached.eureka_urls[0], http), f"/apps/{app.upper()}"
     server.register(document(app))
     clock.wait_until(lambda: ids(server, path) == [one(app)], "the list", 60)
@@ -90,7 +98,9 @@ def test_a_list_still_has_what_was_removed(cached: Servers, http: requests.Sessi
 
 
 def test_one_instance_is_read_past_the_caches(cached: Servers, app: str) -> None:
-    """By application and id, or by its id alone: what no list shows yet, or shows still."""
+    """A read by application and id, or by id alone, shows a new instance and not a removed one, whatever
+    lists show.
+    """
     peer, sent = Peer(cached.eureka_urls[0], Connection((cached.eureka_urls[0],))), rating(app)
     before = {found.key for found in peer.list_instances()}
     peer.register(sent)
@@ -105,8 +115,8 @@ def test_one_instance_is_read_past_the_caches(cached: Servers, app: str) -> None
 
 @pytest.mark.slow
 def test_followed_deltas_are_the_list(cached: Servers, app: str) -> None:
-    """A delta older than the list brings nothing back; from the next copy of the caches on it is all that is
-    asked for, and says at each moment what the list says.
+    """An old delta brings no removed instance back; once the caches were copied the reader asks for deltas
+    only, and always agrees with the list.
     """
     connection = Connection((cached.eureka_urls[0],))
     peers, peer = Peers(connection), Peer(cached.eureka_urls[0], connection)
@@ -148,7 +158,7 @@ def test_followed_deltas_are_the_list(cached: Servers, app: str) -> None:
 
 
 def change(peer: Peer, instance: Instance, chance: random.Random) -> None:
-    """One of the ways in which an instance may change."""
+    """Change an instance in one of several ways."""
     match chance.randrange(6):
         case 0 | 1 | 2:
             at = chance.randrange(3) + int(clock.time() * 1000)
@@ -162,7 +172,9 @@ def change(peer: Peer, instance: Instance, chance: random.Random) -> None:
 
 
 ORDINARY = {"/eureka/apps", "/eureka/apps/delta"}
-"""The lists that Java clients ask for, as JSON: who asks so leaves nothing that is not there anyway."""
+"""Paths of the lists that Java clients read as JSON anyway, so that reading them adds no list to the
+cache.
+"""
 
 
 def test_nothing_that_we_do_leaves_a_list_behind(
@@ -172,7 +184,9 @@ def test_nothing_that_we_do_leaves_a_list_behind(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A server never forgets a list that it was asked for, and renders each again every 30 s."""
+    """No code of ours makes a server cache a further list: it would never forget the list, and render it
+    every 30 s.
+    """
     (server,) = cached.eurekas
     for path in sorted(ORDINARY):
         Server(server.url, http).send("GET", path.removeprefix("/eureka"))
@@ -202,14 +216,16 @@ def test_nothing_that_we_do_leaves_a_list_behind(
 
 
 def is_list(target: str) -> bool:
-    """Return whether the response caches answer a request: anything but one instance is."""
+    """Return whether the response caches answer a request, as they do for all but single instances."""
     words = target.partition("?")[0].removeprefix("/eureka").strip("/").split("/")
     is_one = (words[0], len(words)) in {("apps", 3), ("instances", 2)}
     return words[0] not in ("", "status") and not is_one
 
 
 def with_an_application(plugin: Plugin, url: str, app: str) -> None:
-    """Run the provider as ``pulumi up``, ``refresh``, ``drift`` and ``destroy`` do."""
+    """Create, read, update and delete an application with the provider, as ``pulumi up``, ``refresh``,
+    ``drift`` and ``destroy`` do.
+    """
     news = {
         "application": app,
         "port": 8080,
@@ -251,7 +267,7 @@ def without_an_engine(url: str, app: str) -> None:
 
 
 def by_hand(url: str, app: str) -> None:
-    """``eurekube drain`` and ``undrain`` of what no list shows yet."""
+    """Run ``eurekube drain`` and ``undrain`` on an instance that no list shows yet."""
     peer = Peer(url, Connection((url,)))
     peer.register(rating(app))
     for command in (("drain", "--no-wait"), ("undrain",)):
@@ -261,7 +277,7 @@ def by_hand(url: str, app: str) -> None:
 
 
 def leaders(url: str) -> None:
-    """Three changes of leader."""
+    """Have a registry begin and stop to lead three times."""
     registry = EurekaRegistry(Peers(Connection((url,))), Cluster("lab", "u"), "operator", 0.2)
     registry.start()
     wait_until(lambda: registry.reachability.was_read, "the first reading", WAIT_SECONDS)
@@ -273,7 +289,7 @@ def leaders(url: str) -> None:
 
 @pytest.mark.real_server("the model behind it is compared with real servers here")
 def test_caches_of_the_model(compared: Servers, http: requests.Session, spring_cloud: Train) -> None:
-    """Lists are as old as a real server's before and after its caches are copied."""
+    """The model's lists are as old as a real server's, before and after its caches are copied."""
     server = Server(compared.eureka_urls[0], http)
     sequences = [drawn(seed, LENGTH) for seed in seeds(spring_cloud, TOGETHER)]
     _wait_for_tick()
@@ -296,5 +312,5 @@ def test_caches_of_the_model(compared: Servers, http: requests.Session, spring_c
 
 
 def _wait_for_tick() -> None:
-    """Until a second after the server's next copy of its caches, which it makes at each half minute."""
+    """Wait until a second after the server copies its caches, which it does at each half minute."""
     time.sleep(CACHE_SECONDS - time.time() % CACHE_SECONDS + 1)

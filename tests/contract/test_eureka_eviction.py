@@ -1,4 +1,4 @@
-"""How long an instance lives that nobody renews, on servers whose clocks tick faster."""
+"""The time that an unrenewed instance stays, on servers that evict more often than by default."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.eureka_servers import Servers, Train, clock, run_servers
 
 
 def lease(seconds: int) -> dict[str, int]:
-    """A lease of so many seconds."""
+    """Return the document of a lease of so many seconds."""
     return {"renewalIntervalInSecs": 1, "durationInSecs": seconds}
 
 
 def threshold(server: Server) -> int:
-    """The renewals that a server expects in a minute, as its front page says."""
+    """Return the number of renewals a minute below which the server preserves itself, from its front page."""
     page = server.send("GET", "/../", headers={"Accept": "text/html"}).text
     found = re.search(r"Renews threshold</td>\s*<td>(\d+)", page)
     assert found, page
@@ -28,14 +28,16 @@ def threshold(server: Server) -> int:
 
 
 def emptied(server: Server) -> int:
-    """Remove whatever other tests left; the threshold of a server that holds nothing."""
+    """Remove other tests' instances; return the renewal threshold of the empty server."""
     for left in server.held():
         server.cancel(*left)
     return threshold(server)
 
 
 def test_how_long_leases_live(quick: Server, app: str) -> None:
-    """Never renewed: once the duration. Renewed: twice. Registered again after a renewal: once, from then."""
+    """A lease that was never renewed ends after one duration, a renewed one after two, and one that was
+    registered again after one.
+    """
     seconds = 2
     ids = [f"{kind}.{app}" for kind in ("never", "renewed", "again")]
     started = clock.monotonic()
@@ -60,7 +62,9 @@ def test_how_long_leases_live(quick: Server, app: str) -> None:
 
 
 def test_a_server_says_when_a_lease_ends(quick: Server, app: str) -> None:
-    """It lasts for its duration from a renewal, and what the server calls the last renewal is its end."""
+    """A lease ends one duration after a renewal, and the server reports that end as the time of the last
+    renewal.
+    """
     quick.register(document(app, leaseInfo=lease(60)))
     asked_at = clock.time()
     assert quick.renew(app) == 200
@@ -71,7 +75,9 @@ def test_a_server_says_when_a_lease_ends(quick: Server, app: str) -> None:
 
 
 def test_a_delta_tells_an_eviction_from_a_removal(quick: Server, app: str) -> None:
-    """Both are DELETED; what was evicted was removed after its lease had lasted twice."""
+    """A delta shows both as DELETED; an evicted instance is recognised by its lease, which had lapsed
+    before the removal.
+    """
     evicted, removed, peer = one(app), f"b.{app}", Peer(quick.url, Connection((quick.url,)))
     for instance_id in (evicted, removed):
         quick.register(document(app, instance_id, leaseInfo=lease(3)))
@@ -90,7 +96,7 @@ def test_a_delta_tells_an_eviction_from_a_removal(quick: Server, app: str) -> No
 
 
 def test_a_status_renews_a_lease(quick: Server, app: str) -> None:
-    """Setting a status counts as a renewal: the instance lives twice its duration from then."""
+    """Setting a status renews the lease: the instance stays for twice its duration."""
     quick.register(document(app, leaseInfo=lease(1)))
     started = clock.monotonic()
     quick.put_status(app, "OUT_OF_SERVICE")
@@ -99,7 +105,7 @@ def test_a_status_renews_a_lease(quick: Server, app: str) -> None:
 
 
 def test_an_eviction_lowers_what_the_server_expects(quick: Server, app: str) -> None:
-    """Evictions lower the expected renewals, and do not push a server towards self-preservation."""
+    """Evictions lower the expected number of renewals, so that they do not cause self-preservation."""
     empty = emptied(quick)
     count = 20
     for number in range(count):
@@ -110,7 +116,9 @@ def test_an_eviction_lowers_what_the_server_expects(quick: Server, app: str) -> 
 
 
 def test_a_removal_lowers_what_the_server_expects(quick: Server, app: str) -> None:
-    """Each new id raises the expectation, and its removal lowers it again; registering again does neither."""
+    """Each new id raises the expected number of renewals and its removal lowers it; registering again
+    changes nothing.
+    """
     empty = emptied(quick)
     for _ in range(3):
         for number in range(10):
@@ -131,7 +139,7 @@ def test_an_eviction_ends_the_override(quick: Server, app: str) -> None:
 
 
 def test_heartbeats_keep_an_instance(quick: Server, app: str) -> None:
-    """Renewed within its duration, plainly or in batches, an instance lives on."""
+    """An instance that is renewed within its lease, plainly or in batches, stays."""
     quick.register(document(app, leaseInfo=lease(2)))
     until = clock.monotonic() + 5
     while clock.monotonic() < until:
@@ -143,14 +151,16 @@ def test_heartbeats_keep_an_instance(quick: Server, app: str) -> None:
 
 @pytest.fixture(scope="module")
 def sparing(one_train: Train) -> Iterator[Servers]:
-    """A server that looks for lapsed leases as often, and preserves itself as servers do by default."""
+    """Start a server that evicts five times a second, with self-preservation as by default."""
     settings = {"eureka.server.eviction-interval-timer-in-ms": "200"}
     with run_servers(one_train, settings=settings) as running:
         yield running
 
 
 def test_self_preservation_spares_everything(sparing: Servers, http: requests.Session, app: str) -> None:
-    """With fewer renewals than are expected nothing is evicted: only a removal takes an instance out."""
+    """While a server gets fewer renewals than it expects it evicts nothing; only a removal takes an
+    instance out.
+    """
     server = Server(sparing.eureka_urls[0], http)
     for number in range(10):
         server.register(document(app, f"{number}.{app}", leaseInfo=lease(1)))
@@ -161,9 +171,9 @@ def test_self_preservation_spares_everything(sparing: Servers, http: requests.Se
 
 @pytest.fixture(scope="module")
 def slow(one_train: Train) -> Iterator[Servers]:
-    """A server that evicts, and looks for lapsed leases once a minute as servers do by default.
+    """Start a server without self-preservation that evicts once a minute, as by default.
 
-    One that preserves itself, as the shared ones do, still answers reads of what has lapsed.
+    A server with self-preservation, like the shared ones, still answers reads of lapsed instances.
     """
     settings = {"eureka.server.enable-self-preservation": "false"}
     with run_servers(one_train, is_sparing=False, settings=settings) as running:

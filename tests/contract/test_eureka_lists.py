@@ -1,4 +1,4 @@
-"""Lists come from caches: they suggest, and prove nothing."""
+"""Lists of a server come from caches, so that they may be old."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from tests.eureka_servers import Servers
 
 
 def test_lists_through_our_client(peer: Peer, app: str) -> None:
-    """The whole registry is listed."""
+    """Our client lists the whole registry."""
     sent = rating(app)
     peer.register(sent)
     wait_listed(peer, sent)
 
 
 def test_lists_tell_of_overrides(server: Server, app: str) -> None:
-    """A list has the overridden status: what a person set is seen without reading one by one."""
+    """A list contains the overridden status, so that a person's status is seen without reading each
+    instance.
+    """
     server.register(document(app))
     server.put_status(app, "OUT_OF_SERVICE")
     (listed,) = server.of_application(app)  # which nobody asked for before, so that it is not old
@@ -33,7 +35,7 @@ def test_lists_tell_of_overrides(server: Server, app: str) -> None:
 
 
 def test_every_url_form_of_the_service(single: Servers, app: str) -> None:
-    """``/eureka`` and ``/eureka/v2`` are the same registry."""
+    """``/eureka`` and ``/eureka/v2`` lead to the same registry."""
     plain, second = (
         Peer(url, Connection((url,))) for url in (single.eureka_urls[0], f"{single.eureka_urls[0]}/v2")
     )
@@ -45,7 +47,7 @@ def test_every_url_form_of_the_service(single: Servers, app: str) -> None:
 
 
 def test_a_list_stays_the_same_until_something_changes(quick: Server, app: str) -> None:
-    """A server makes its list once: renewals do not change a byte of it, a removal does."""
+    """A server renders its list once: renewals change no byte of it, a removal does."""
     peer, sent = Peer(quick.url, Connection((quick.url,))), rating(app)
     peer.register(sent)
     fingerprint, listed = peer.list_unless(b"")
@@ -61,8 +63,8 @@ def test_a_list_stays_the_same_until_something_changes(quick: Server, app: str) 
 
 
 def test_what_deltas_tell_is_the_list_whenever_that_is_read(quick: Server, app: str) -> None:
-    """Also at the readings at which the list is due: the delta is passed on first, and the list says the
-    same.
+    """The reader's deltas give the same instances as the list, even at the readings for which the list is
+    due.
     """
     connection = Connection((quick.url,))
     peers, peer = Peers(connection), Peer(quick.url, connection)
@@ -70,7 +72,7 @@ def test_what_deltas_tell_is_the_list_whenever_that_is_read(quick: Server, app: 
     clock = itertools.count(0.0, 15.0)
 
     def of_this_test(instances: Iterable[Instance]) -> dict[Key, Instance]:
-        """Not what another test has left there, which the server may evict at any moment."""
+        """Return this test's instances, since the server may evict those of others at any moment."""
         return {each.key: each for each in instances if each.application == app.upper()}
 
     chance, listing = random.Random(1), RegistryFetcher(peers, lambda: next(clock))  # noqa: S311 - a test

@@ -1,4 +1,4 @@
-"""Registrations: the server's checks, answers and effects."""
+"""Registrations at a server: its checks, answers and effects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.contract.conftest import DATA_CENTER, Server, document, one, rating
 
 
 def test_a_registration_can_be_read_at_once(server: Server, app: str) -> None:
-    """Registering answers 204, and the read of one instance knows it without delay."""
+    """A registration is answered with 204, and a read of the instance shows it at once."""
     assert server.get(app) is None
     assert server.register(document(app)) == 204
     held = server.get(app)
@@ -30,7 +30,7 @@ def test_a_registration_can_be_read_at_once(server: Server, app: str) -> None:
 
 
 def test_our_instance_comes_back_as_it_was_sent(peer: Peer, app: str) -> None:
-    """Every field of the model survives the way to a real server and back."""
+    """Every field of our instance survives the way to a real server and back."""
     sent = rating(
         app,
         metadata={"zone": "a", "eurekube.owner": "cluster/a/b/c", "text": 'ä & <b> "c"'},
@@ -50,33 +50,33 @@ def test_our_instance_comes_back_as_it_was_sent(peer: Peer, app: str) -> None:
 
 @pytest.mark.parametrize("field", ["hostName", "ipAddr", "app", "dataCenterInfo"])
 def test_fields_that_must_be_there(server: Server, app: str, field: str) -> None:
-    """A registration without one of these is a 400."""
+    """A registration without one of these fields is answered with 400."""
     assert server.register(document(app, **{field: None}), app.upper()) == 400
     assert server.get(app) is None
 
 
 def test_a_data_center_needs_a_class_and_a_name(server: Server, app: str) -> None:
-    """Without its class the data centre is unreadable, without its name incomplete: a 400 both."""
+    """A data centre without its class or without its name is answered with 400."""
     for key in DATA_CENTER:
         partial = {name: value for name, value in DATA_CENTER.items() if name != key}
         assert server.register(document(app, dataCenterInfo=partial)) == 400
 
 
 def test_the_application_of_body_and_path_must_agree(server: Server, app: str) -> None:
-    """Another application in the body is a 400; the same in another case is not."""
+    """A body for another application is answered with 400; the same name in another case is accepted."""
     assert server.register(document(app, app="OTHER"), app.upper()) == 400
     assert server.register(document(app, app=app.lower()), app.upper()) == 204
     assert server.status(app) == "UP"
 
 
 def test_a_body_needs_its_root(server: Server, app: str) -> None:
-    """Without the root ``instance`` a registration is a 400."""
+    """A registration without the root ``instance`` is answered with 400."""
     answer = server.send("POST", f"/apps/{app.upper()}", json=document(app))
     assert answer.status_code == 400
 
 
 def test_a_missing_id_is_the_host_name(server: Server, app: str) -> None:
-    """Servers put the host name in place of an instance id that was not sent, as our reader does."""
+    """If no instance id is sent, the server and our reader use the host name."""
     assert server.register(document(app, instanceId=None, hostName=app)) == 204
     held = server.get(app, app)
     assert held is not None
@@ -84,7 +84,9 @@ def test_a_missing_id_is_the_host_name(server: Server, app: str) -> None:
 
 
 def test_ids_that_were_not_sent(server: Server, peer: Peer, app: str) -> None:
-    """An Amazon data centre's id comes before the host name, and lists show neither as the instance's."""
+    """If no instance id is sent, an Amazon data centre's id is used before the host name, and a list then
+    shows no id at all.
+    """
     amazon = {
         "@class": "com.netflix.appinfo.AmazonInfo",
         "name": "Amazon",
@@ -107,12 +109,12 @@ def test_ids_that_were_not_sent(server: Server, peer: Peer, app: str) -> None:
     "port", [8080, "8080", {"$": 8080, "@enabled": "true", "x": 1}], ids=["number", "text", "another key"]
 )
 def test_ports_must_be_objects(server: Server, app: str, port: Any) -> None:
-    """A port that is no object with these two keys is a 400."""
+    """A port must be an object with these two keys; else the answer is 400."""
     assert server.register(document(app, port=port)) == 400
 
 
 def test_missing_ports_are_eurekas_defaults(server: Server, app: str) -> None:
-    """Without ports an instance has 7001 and a disabled 7002, as our reader takes for granted."""
+    """Without ports an instance gets port 7001 and a disabled port 7002, as our reader assumes."""
     assert server.register(document(app, port=None, securePort=None)) == 204
     held = server.get(app)
     assert held is not None
@@ -122,7 +124,7 @@ def test_missing_ports_are_eurekas_defaults(server: Server, app: str) -> None:
 
 @pytest.mark.parametrize("enabled", [True, "true"], ids=["flag", "text"])
 def test_enabled_may_be_a_flag_or_text(server: Server, app: str, enabled: Any) -> None:
-    """Both forms of ``@enabled`` are taken."""
+    """``@enabled`` may be a boolean or a text."""
     assert server.register(document(app, securePort={"$": 443, "@enabled": enabled})) == 204
     held = server.get(app)
     assert held is not None
@@ -131,7 +133,7 @@ def test_enabled_may_be_a_flag_or_text(server: Server, app: str, enabled: Any) -
 
 @pytest.mark.parametrize("letter", ["/", "\\", ";", "%", "\n", "\r", "\u2028", "\u2029"])
 def test_ids_that_cannot_be_addressed(server: Server, app: str, letter: str) -> None:
-    """They register and stand in lists, and can be neither read nor renewed nor removed: we refuse them."""
+    """Such ids can be registered and listed, but not read, renewed or removed: our code refuses them."""
     bad = f"a{letter}b"
     assert name_problem(bad)
     assert server.register(document(app, bad)) == 204
@@ -143,7 +145,9 @@ def test_ids_that_cannot_be_addressed(server: Server, app: str, letter: str) -> 
 
 
 def test_an_id_that_is_too_long_for_a_request(server: Server, app: str) -> None:
-    """It registers, as a body, and no request reaches it; one of our bound has room for a token beside it."""
+    """A longer id than a request line allows can be registered in a body, but not addressed; our bound
+    leaves room for a token.
+    """
     for length, answer in ((MOST_NAME_LETTERS, 200), (8200, 400)):
         name = "a" * length
         assert (name_problem(name) == "") is (answer == 200)
@@ -156,7 +160,7 @@ def test_an_id_that_is_too_long_for_a_request(server: Server, app: str) -> None:
 
 @pytest.mark.real_server("a development server has not this fault")
 def test_one_data_center_empties_every_list(quick: Server, app: str) -> None:
-    """One client's data centre fails the writing of every list, which is answered with nothing."""
+    """One client's odd data centre makes the rendering of every list fail, and the answer is empty."""
     odd = {"@class": "com.netflix.appinfo.MyDataCenterInfo", "name": "Amazon"}
     reader = Peer(quick.url, Connection((quick.url,)))
     try:
@@ -176,7 +180,7 @@ def test_one_data_center_empties_every_list(quick: Server, app: str) -> None:
 )
 @pytest.mark.parametrize("field", ["metadata", "vipAddress"])
 def test_one_character_breaks_the_list(quick: Server, app: str, letter: str, field: str) -> None:
-    """The server accepts characters that XML forbids, and then no XML reader can read any instance."""
+    """The server accepts characters that XML forbids: then no XML reader can parse the list."""
     text = f"a{letter}b"
     value = {"key": text} if field == "metadata" else text
     try:
@@ -200,7 +204,7 @@ def test_one_character_breaks_the_list(quick: Server, app: str, letter: str, fie
     ["rating-1.shop.eks:rating:8080", "with space", "ümlaut", "a+b&c=d", "a,b@c", "[fd00::1]:80"],
 )
 def test_any_other_id_can_be_addressed(peer: Peer, app: str, instance_id: str) -> None:
-    """Percent-encoded, an id is registered, read, renewed, overridden and removed."""
+    """An id in percent-encoding can be registered, read, renewed, overridden and removed."""
     sent = rating(app, instance_id)
     peer.register(sent)
     held = peer.read(*sent.key)
@@ -214,7 +218,7 @@ def test_any_other_id_can_be_addressed(peer: Peer, app: str, instance_id: str) -
 
 
 def test_what_is_not_there(server: Server, app: str) -> None:
-    """A renewal, a removal and both changes of status of an unknown instance are a 404."""
+    """Renewing, removing, or changing the status of an unknown instance is answered with 404."""
     assert server.renew(app) == 404
     assert server.cancel(app) == 404
     assert server.put_status(app, "OUT_OF_SERVICE") == 404
@@ -222,7 +226,7 @@ def test_what_is_not_there(server: Server, app: str) -> None:
 
 
 def test_a_removal(server: Server, app: str) -> None:
-    """A removal answers 200 and holds at once."""
+    """A removal is answered with 200, and takes effect at once."""
     server.register(document(app))
     assert server.cancel(app) == 200
     assert server.get(app) is None
@@ -230,7 +234,7 @@ def test_a_removal(server: Server, app: str) -> None:
 
 
 def test_an_older_registration_is_dropped_in_silence(server: Server, app: str) -> None:
-    """With an older timestamp the answer is 204 all the same, and the stored data stay."""
+    """A registration with an older timestamp is answered with 204, but the stored data stay."""
     server.register(document(app, lastDirtyTimestamp="2000", ipAddr="10.0.0.2"))
     assert server.register(document(app, lastDirtyTimestamp="1999", ipAddr="10.0.0.3")) == 204
     held = server.get(app)
@@ -240,7 +244,7 @@ def test_an_older_registration_is_dropped_in_silence(server: Server, app: str) -
 
 @pytest.mark.parametrize("timestamp", ["2000", "2001"], ids=["equal", "newer"])
 def test_an_equal_or_newer_registration_counts(server: Server, app: str, timestamp: str) -> None:
-    """With the same timestamp or a newer one the new data replace the stored ones."""
+    """A registration with the same timestamp or a newer one replaces the stored data."""
     server.register(document(app, lastDirtyTimestamp="2000", ipAddr="10.0.0.2"))
     server.register(document(app, lastDirtyTimestamp=timestamp, ipAddr="10.0.0.3"))
     held = server.get(app)
@@ -249,7 +253,7 @@ def test_an_equal_or_newer_registration_counts(server: Server, app: str, timesta
 
 
 def test_a_registration_without_timestamp_has_the_servers_clock(server: Server, app: str) -> None:
-    """Without a timestamp the server takes its own time, which later ones must exceed."""
+    """Without a timestamp the server uses its own time, which later registrations must exceed."""
     server.register(document(app))
     held = server.get(app)
     assert held is not None
@@ -263,7 +267,9 @@ def test_a_registration_without_timestamp_has_the_servers_clock(server: Server, 
 
 
 def test_a_heartbeat_and_its_timestamp(server: Server, app: str) -> None:
-    """A newer timestamp is a 404, so that the sender registers again; an older one says nothing."""
+    """A heartbeat with a newer timestamp is answered with 404, so that the sender registers again; an
+    older one renews.
+    """
     server.register(document(app, lastDirtyTimestamp="2000"))
     assert server.renew(app) == 200
     assert server.renew(app, lastDirtyTimestamp=2000) == 200
@@ -273,20 +279,20 @@ def test_a_heartbeat_and_its_timestamp(server: Server, app: str) -> None:
 
 
 def test_a_heartbeats_status_is_ignored(server: Server, app: str) -> None:
-    """Only registering again changes a status."""
+    """A heartbeat never changes the status; only a registration does."""
     server.register(document(app))
     assert server.renew(app, status="DOWN") == 200
     assert server.status(app) == "UP"
 
 
 def test_an_unknown_field_is_accepted(server: Server, app: str) -> None:
-    """A plain registration may carry a field that the server does not know."""
+    """A registration may have a field that the server does not know."""
     assert server.register(document(app, fieldOfALaterEureka={"a": [1]})) == 204
     assert server.status(app) == "UP"
 
 
 def test_metadata_keys_come_back_in_json(server: Server, app: str) -> None:
-    """Keys with dots and dashes, ours among them, are read back as they were sent."""
+    """Metadata keys with dots and dashes, such as ours, are read back in JSON as they were sent."""
     metadata = {
         "eurekube.owner": "cluster/a/b/c",
         "eurekube.cluster-uid": "u",
@@ -303,7 +309,9 @@ def test_metadata_keys_come_back_in_json(server: Server, app: str) -> None:
     [("a.b-c", "a.b-c"), ("a/b", "a_.002fb"), ("1a", "_.0031a"), ("a b", "a_.0020b"), ("a_b", "a__b")],
 )
 def test_keys_in_xml(server: Server, app: str, key: str, arrives: str) -> None:
-    """In XML letters, dots and dashes arrive as sent; all else escaped, and underscores doubled."""
+    """In XML letters, dots and dashes of a metadata key stay; other characters are escaped, and
+    underscores doubled.
+    """
     server.register(document(app, metadata={key: "1"}))
     answer = server.send("GET", f"/apps/{app.upper()}/{one(app)}", headers={"Accept": "application/xml"})
     found = ElementTree.fromstring(answer.text).find("metadata")  # noqa: S314 - a server of ours
@@ -313,7 +321,7 @@ def test_keys_in_xml(server: Server, app: str, key: str, arrives: str) -> None:
 
 @pytest.mark.parametrize("label", ["app.kubernetes.io/part-of", "version", "a b/c"])
 def test_labels_arrive_in_xml_as_we_fit_them(server: Server, app: str, label: str) -> None:
-    """The key that a label becomes is read back as it is, in XML too."""
+    """The metadata key that we make of a label is unchanged in XML."""
     key = metadata_key(label)
     server.register(document(app, metadata={key: "1"}))
     answer = server.send("GET", f"/apps/{app.upper()}/{one(app)}", headers={"Accept": "application/xml"})
@@ -321,7 +329,7 @@ def test_labels_arrive_in_xml_as_we_fit_them(server: Server, app: str, label: st
 
 
 def test_empty_metadata_has_a_class_at_most(server: Server, app: str) -> None:
-    """An empty map may come as the name of its Java class, which our reader takes for nothing."""
+    """The server may answer empty metadata as the name of a Java class, which our reader ignores."""
     server.register(document(app, metadata=None))
     held = server.get(app)
     assert held is not None
@@ -329,7 +337,7 @@ def test_empty_metadata_has_a_class_at_most(server: Server, app: str) -> None:
 
 
 def test_what_servers_send_is_read(peer: Peer, server: Server, app: str) -> None:
-    """Our reader understands the registrations of plain clients, and registers them again unchanged."""
+    """Our reader understands a plain client's registration, and can register it again unchanged."""
     server.register(
         document(app, metadata={"a": "1"}, fieldOfALaterEureka=1, isCoordinatingDiscoveryServer="false")
     )
@@ -342,13 +350,15 @@ def test_what_servers_send_is_read(peer: Peer, server: Server, app: str) -> None
 
 
 def test_applications_are_found_in_any_case(server: Server, app: str) -> None:
-    """A path's application is upper-cased by the server."""
+    """The server upper-cases the application in a path."""
     server.register(document(app))
     assert server.send("GET", f"/apps/{app.lower()}/{one(app)}").status_code == 200
 
 
 def test_clients_find_a_vip_only_as_it_is_written(server: Server, app: str) -> None:
-    """Servers look VIP addresses up by case: our default is the lower-cased name, as Spring asks for it."""
+    """A VIP address is looked up with its case: our default is the lower-cased name, as Spring asks for
+    it.
+    """
     server.register(document(app, vipAddress=app.lower()))
     found = [server.send("GET", f"/vips/{vip}") for vip in (app.lower(), app.upper())]
     assert [len(instances_from_json(answer.json())) for answer in found] == [1, 0]

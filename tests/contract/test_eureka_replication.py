@@ -1,4 +1,4 @@
-"""Replication among three servers, and its gaps."""
+"""Replication among three servers, and cases in which it loses changes."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ REPLICATION = {"x-netflix-discovery-replication": "true"}
 
 
 def everywhere(servers: list[Server], what: Callable[[Server], object], expected: object) -> None:
-    """Wait until every server says the same."""
+    """Wait until every server gives the expected answer."""
     clock.wait_until(
         lambda: [what(server) for server in servers] == [expected] * len(servers), str(expected), WAIT_SECONDS
     )
 
 
 def test_a_registration_is_forwarded(servers: list[Server], app: str) -> None:
-    """Peers learn of a registration soon after, and only there is it new."""
+    """Peers get a registration soon after the first server."""
     servers[0].register(document(app))
     everywhere(servers, lambda server: server.status(app), "UP")
 
 
 def test_a_removal_is_forwarded(servers: list[Server], app: str) -> None:
-    """Removed at a server that holds it, an instance is gone everywhere."""
+    """If one server removes an instance, all servers remove it."""
     servers[0].register(document(app))
     everywhere(servers, lambda server: server.status(app), "UP")
     assert servers[1].cancel(app) == 200
@@ -34,7 +34,7 @@ def test_a_removal_is_forwarded(servers: list[Server], app: str) -> None:
 
 
 def test_a_status_is_forwarded(servers: list[Server], app: str) -> None:
-    """An override reaches the peers, and so does its end."""
+    """An override is forwarded to the peers, and so is its clearing."""
     servers[0].register(document(app))
     everywhere(servers, lambda server: server.status(app), "UP")
     servers[1].put_status(app, "OUT_OF_SERVICE")
@@ -44,7 +44,7 @@ def test_a_status_is_forwarded(servers: list[Server], app: str) -> None:
 
 
 def test_the_way_back_from_out_of_service_is_forwarded(servers: list[Server], app: str) -> None:
-    """Setting UP and clearing it at once leaves every server with UP and no override."""
+    """Setting UP and clearing it at once leaves UP and no override on every server."""
     servers[0].register(document(app, status="OUT_OF_SERVICE"))
     everywhere(servers, lambda server: server.status(app), "OUT_OF_SERVICE")
     servers[0].put_status(app, "UP")
@@ -53,7 +53,9 @@ def test_the_way_back_from_out_of_service_is_forwarded(servers: list[Server], ap
 
 
 def test_a_removal_where_it_is_not_held_is_sent_to_nobody(servers: list[Server], app: str) -> None:
-    """A 404 is not forwarded: who removes must ask every server."""
+    """A server that does not hold the instance answers 404 and forwards nothing: a removal must be sent to
+    every server.
+    """
     servers[0].register(document(app), **REPLICATION)
     assert servers[1].cancel(app) == 404
     marker = f"{app}-marker"  # what servers forward after this has arrived when the marker has
@@ -64,7 +66,7 @@ def test_a_removal_where_it_is_not_held_is_sent_to_nobody(servers: list[Server],
 
 @pytest.mark.parametrize("way", ["header", "batch"])
 def test_what_counts_as_replication_is_not_forwarded(servers: list[Server], app: str, way: str) -> None:
-    """With the header of replication, and in every batch, a write stays on its server."""
+    """A write with the replication header, or in a batch, stays on its server."""
     if way == "header":
         assert servers[0].register(document(app), **REPLICATION) == 204
     else:
@@ -76,7 +78,7 @@ def test_what_counts_as_replication_is_not_forwarded(servers: list[Server], app:
 
 
 def test_a_batched_removal_is_not_forwarded(servers: list[Server], app: str) -> None:
-    """Removed in a batch, an instance is gone on that server only."""
+    """A batch removes an instance on its server only."""
     servers[0].register(document(app))
     everywhere(servers, lambda server: server.status(app), "UP")
     assert servers[0].codes(item("Cancel", app)) == [200]
@@ -87,21 +89,21 @@ def test_a_batched_removal_is_not_forwarded(servers: list[Server], app: str) -> 
 
 
 def test_a_plain_heartbeat_heals_the_peers(servers: list[Server], app: str) -> None:
-    """A peer that missed the registration gets it with the next heartbeat that is forwarded to it."""
+    """A peer that missed a registration gets it with the next heartbeat that is forwarded."""
     servers[0].register(document(app), **REPLICATION)
     assert servers[0].renew(app) == 200
     everywhere(servers, lambda server: server.status(app), "UP")
 
 
 def test_a_heartbeat_where_it_is_not_held_is_a_404(servers: list[Server], app: str) -> None:
-    """A server that does not hold an instance cannot renew it, whatever its peers hold."""
+    """A server that does not hold an instance answers its heartbeat with 404, even if its peers hold it."""
     servers[0].register(document(app), **REPLICATION)
     assert servers[1].renew(app) == 404
     assert servers[0].status(app) == "UP"
 
 
 def test_an_older_registration_does_not_travel(servers: list[Server], app: str) -> None:
-    """Peers refuse a registration that the first server dropped as older."""
+    """A registration with an older timestamp replaces the newer one on no server."""
     servers[0].register(document(app, lastDirtyTimestamp="2000"))
     everywhere(servers, lambda server: server.status(app), "UP")
     servers[1].register(document(app, lastDirtyTimestamp="1999", ipAddr="10.0.0.9"))
@@ -113,11 +115,11 @@ def test_an_older_registration_does_not_travel(servers: list[Server], app: str) 
 
 
 def test_the_last_of_many_changes_wins_everywhere(servers: list[Server], app: str) -> None:
-    """Many registrations in a row, to one server and another, end in the newest on all.
+    """Many registrations in a row, sent to different servers, end with the newest on all.
 
-    A newer registration may be put into a batch before an older one and be refused there; a renewal by the
-    server that holds the newest heals that. A server tells of a renewal once none has followed it for half a
-    second, so that they must not come too often.
+    A newer registration may be batched before an older one and be refused there; a renewal at the server that
+    holds the newest heals that. A server forwards a renewal once none has followed it for half a second, so
+    that renewals must not come too often.
     """
     for number in range(20):
         stamped = document(app, lastDirtyTimestamp=str(2000 + number), ipAddr=f"10.0.1.{number}")
@@ -132,10 +134,12 @@ def test_the_last_of_many_changes_wins_everywhere(servers: list[Server], app: st
 
 
 def test_a_status_overrides_the_registration_after_its_removal(servers: list[Server], app: str) -> None:
-    """Set, renewed at the peer, removed from both and registered again within half a second.
+    """If an instance gets a status, is renewed at the peer, removed from both and registered again within
+    half a second, the old status hides the new one.
 
-    A task takes the place of an older one of its kind, so that the first server tells the new registration
-    before the status that was set over the old one, and both take that for the new one's.
+    A replication task replaces an older one of its kind, so that the first server sends the new registration
+    before the status that was set over the old one, and the status then hides the new registration on both
+    servers.
     """
 
     def comes_over(app: str) -> bool:
@@ -158,7 +162,7 @@ def test_a_status_overrides_the_registration_after_its_removal(servers: list[Ser
 
 
 def test_servers_name_their_replicas(three: Servers, servers: list[Server]) -> None:
-    """``/status`` lists the peers that a server forwards to; JSON is not to be had."""
+    """``/status`` lists the peers to which a server forwards, in XML only."""
     assert servers[0].send("GET", "/status").status_code == 500
     answer = servers[0].send("GET", "/status", headers={"Accept": "application/xml"})
     assert answer.status_code == 200

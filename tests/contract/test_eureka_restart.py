@@ -1,4 +1,4 @@
-"""How a server's restart is recognised, and what it remembers."""
+"""Signs of a server's restart, and the data that the server holds afterwards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.logged_lines import everything_logged
 
 @pytest.fixture(params=[False, True], ids=["strangers", "clients of each other"])
 def pair(request: pytest.FixtureRequest, spring_cloud: SpringCloud) -> Iterator[Lab]:
-    """Servers that are clients of each other, or not."""
+    """Start servers that are clients of each other, and servers that are not."""
     if not request.param:
         yield request.getfixturevalue("three")
         return
@@ -47,7 +47,9 @@ def pair(request: pytest.FixtureRequest, spring_cloud: SpringCloud) -> Iterator[
 def test_what_a_restarted_server_holds(
     pair: Lab, http: requests.Session, app: str, request: pytest.FixtureRequest
 ) -> None:
-    """It copies its neighbour's registry only where it is a client; its start time tells of the restart."""
+    """A restarted server copies its neighbour's registry only if it is a client of it; its start time
+    shows the restart.
+    """
     first, *others = (Server(url, http) for url in pair.eureka_urls)
     second = others[0]
     first.register(document(app))
@@ -80,7 +82,7 @@ def test_what_a_restarted_server_holds(
 
 
 def test_what_a_server_says_of_itself(peer: Peer, server: Server, app: str) -> None:
-    """Its start time stays while it is written to, and a lone server has no replicas."""
+    """Writes do not change a server's start time, and a lone server has no replicas."""
     before = peer.status()
     server.register(document(app))
     server.renew(app)
@@ -93,7 +95,7 @@ def test_what_a_server_says_of_itself(peer: Peer, server: Server, app: str) -> N
 
 
 def youngest_seconds(urls: Sequence[str]) -> float:
-    """For how long the server has run that was started last."""
+    """Return the shortest running time of these servers, in seconds."""
     peers = Peers(Connection(tuple(urls)))
     statuses, _ = peers.everywhere(lambda peer: peer.status())
     peers.close()
@@ -103,8 +105,10 @@ def youngest_seconds(urls: Sequence[str]) -> float:
 
 @pytest.mark.real_server("it kills a server and starts it again")
 def test_two_servers_behind_one_url(http: requests.Session, app: str) -> None:
-    """Being sent to one or the other is no restart: renewals keep their pace, and what a person removed stays
-    away. A real restart is noticed, and what was lost is back.
+    """Behind a balancer, answers of different servers are no restart: renewals keep their pace, and what a
+    person removed stays away.
+
+    A real restart is noticed, and lost instances are registered again.
     """
     with (
         Lab(eureka=2, kubernetes=False) as lab,
@@ -125,17 +129,17 @@ def test_two_servers_behind_one_url(http: requests.Session, app: str) -> None:
         )
 
         class Listener:
-            """Registers what is missing."""
+            """A listener that registers missing instances."""
 
             def owner_changed(self, _owner: str) -> None:
-                """Register it."""
+                """Register the missing instances."""
                 register()
 
             def condition_changed(self) -> None:
                 """Do nothing."""
 
         def register() -> None:
-            """As a look at the syncer does."""
+            """Register the instances that are not renewed, as a syncer's reconcile does."""
             for instance in ours:
                 if instance.key not in registry.renewals:
                     Writer(peers).register(instance)

@@ -1,4 +1,4 @@
-"""Servers behind Spring Security, through our client."""
+"""Servers behind Spring Security, asked by our client."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ pytestmark = pytest.mark.real_server("it asks for passwords")
 
 @pytest.fixture(scope="module", params=["basic", "csrf"])
 def secured(request: pytest.FixtureRequest, spring_cloud: SpringCloud) -> Iterator[Lab]:
-    """A server that asks for a password, and one that refuses every write as well."""
+    """Start a server that asks for a password, and one that also refuses every write."""
     with Lab(eureka=1, kubernetes=False, security=request.param, spring_cloud=spring_cloud) as running:
         yield running
 
 
 @pytest.fixture
 def security(request: pytest.FixtureRequest) -> str:
-    """Return one of the two settings of security."""
+    """Return the server's kind of security."""
     return str(request.node.callspec.params["secured"])
 
 
 def client(lab: Lab, user: str | None, password: str | None) -> Peer:
-    """A client with these credentials."""
+    """Return a client with these credentials."""
     (url,) = lab.eureka_urls
     return Peer(url, Connection((url,), user, password, read_timeout_seconds=WAIT_SECONDS))
 
@@ -42,7 +42,7 @@ def client(lab: Lab, user: str | None, password: str | None) -> Peer:
     ("user", "password"), [(None, None), (EUREKA_USER, "wr0ng-pa55"), ("eve", "wr0ng-pa55")]
 )
 def test_wrong_credentials(secured: Lab, user: str | None, password: str | None) -> None:
-    """A read without the right credentials says where they are set, and never repeats them."""
+    """A read with wrong credentials raises an error that names the settings and never shows the password."""
     peer = client(secured, user, password)
     with pytest.raises(RegistryDenied, match=r"401.*EUREKA_USER, EUREKA_PASSWORD") as caught:
         peer.list_instances()
@@ -53,7 +53,7 @@ def test_wrong_credentials(secured: Lab, user: str | None, password: str | None)
 
 
 def test_credentials_whose_file_changed_are_read_again(secured: Lab, tmp_path: Path) -> None:
-    """A rotated password is shown once the former one is refused, and the refused request goes again."""
+    """If credentials are refused, the client reads their file again and repeats the request."""
     (url,) = secured.eureka_urls
     file = tmp_path / "password"
     file.write_text("n0t-yet")
@@ -68,7 +68,9 @@ def test_credentials_whose_file_changed_are_read_again(secured: Lab, tmp_path: P
 
 
 def test_the_right_credentials(secured: Lab, security: str, app: str) -> None:
-    """With them all works; where CSRF protection is on, only reads do, and each write says why."""
+    """With the right credentials everything works; with CSRF protection only reads do, and each refused
+    write says why.
+    """
     peer = client(secured, EUREKA_USER, EUREKA_PASSWORD)
     sent = rating(app)
     assert peer.read(*sent.key) is None

@@ -1,4 +1,4 @@
-"""Statuses: which a server believes, which it keeps, and what an override does."""
+"""Statuses: which status a server stores, which it keeps, and what an override does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _timestamps = itertools.count(1_700_000_000_000)
 
 
 def register(server: Server, app: str, status: str, **fields: str) -> None:
-    """Register with a status and a timestamp that is newer than all before."""
+    """Register an instance with a status and a newer timestamp than all before."""
     stamped = document(app, status=status, lastDirtyTimestamp=str(next(_timestamps)), **fields)
     assert server.register(stamped) == 204
 
@@ -41,14 +41,16 @@ def test_a_first_registration_has_its_status(server: Server, app: str, status: s
 def test_registering_again_with_another_status(
     server: Server, app: str, before: str, sent: str, after: str
 ) -> None:
-    """DOWN and STARTING are believed, and the way back; between UP and OUT_OF_SERVICE nothing moves."""
+    """DOWN and STARTING replace any status and are replaced by any; UP and OUT_OF_SERVICE do not replace
+    each other.
+    """
     register(server, app, before)
     register(server, app, sent)
     assert server.overridden(app) == (after, "UNKNOWN")
 
 
 def test_an_override_holds_when_the_instance_registers_again(server: Server, app: str) -> None:
-    """A person's override hides UP, and is shown as the overridden status."""
+    """A person's override hides UP when the instance registers again, and shows as the overridden status."""
     register(server, app, "UP")
     assert server.put_status(app, "OUT_OF_SERVICE") == 200
     assert server.overridden(app) == ("OUT_OF_SERVICE", "OUT_OF_SERVICE")
@@ -65,7 +67,9 @@ def test_an_override_holds_when_the_instance_registers_again(server: Server, app
 
 
 def test_down_is_believed_over_an_override_which_holds_again_after(server: Server, app: str) -> None:
-    """An instance that says DOWN is DOWN; once it says UP again the override counts."""
+    """An instance that registers DOWN is DOWN despite an override; when it registers UP the override
+    counts again.
+    """
     register(server, app, "UP")
     server.put_status(app, "OUT_OF_SERVICE")
     register(server, app, "DOWN")
@@ -75,7 +79,7 @@ def test_down_is_believed_over_an_override_which_holds_again_after(server: Serve
 
 
 def test_the_current_status_is_no_override(server: Server, app: str) -> None:
-    """Setting the status that holds anyway stores no override."""
+    """Setting the status that the instance already has stores no override."""
     register(server, app, "UP")
     assert server.put_status(app, "UP") == 200
     assert server.overridden(app) == ("UP", "UNKNOWN")
@@ -83,13 +87,15 @@ def test_the_current_status_is_no_override(server: Server, app: str) -> None:
 
 @pytest.mark.parametrize("value", [None, "ODD"], ids=["missing", "unknown"])
 def test_a_status_that_is_none(server: Server, app: str, value: str | None) -> None:
-    """No value, or none that Eureka knows, is a 500."""
+    """Setting no status, or an unknown one, is answered with 500."""
     register(server, app, "UP")
     assert server.put_status(app, value) == 500
 
 
 def test_clearing_without_a_value_ends_the_registration(server: Server, app: str) -> None:
-    """The status is UNKNOWN then, and the next heartbeat a 404: so we always give a value."""
+    """Clearing without a value sets UNKNOWN, and the next heartbeat is answered with 404: our code always
+    gives a value.
+    """
     register(server, app, "UP")
     server.put_status(app, "OUT_OF_SERVICE")
     assert server.delete_status(app) == 200
@@ -98,7 +104,7 @@ def test_clearing_without_a_value_ends_the_registration(server: Server, app: str
 
 
 def test_clearing_with_a_value_leaves_no_gap(server: Server, app: str) -> None:
-    """The status is the given one at once, and heartbeats go on."""
+    """Clearing with a value sets that status at once, and heartbeats are still accepted."""
     register(server, app, "UP")
     server.put_status(app, "OUT_OF_SERVICE")
     assert server.delete_status(app, "UP") == 200
@@ -107,14 +113,16 @@ def test_clearing_with_a_value_leaves_no_gap(server: Server, app: str) -> None:
 
 
 def test_clearing_where_there_is_no_override_does_nothing(server: Server, app: str) -> None:
-    """An instance that was registered OUT_OF_SERVICE does not come back by clearing."""
+    """Clearing changes nothing for an instance that registered OUT_OF_SERVICE itself."""
     register(server, app, "OUT_OF_SERVICE")
     assert server.delete_status(app, "UP") == 200
     assert server.overridden(app) == ("OUT_OF_SERVICE", "UNKNOWN")
 
 
 def test_the_way_back_without_an_override(server: Server, app: str) -> None:
-    """Setting UP over it and clearing that brings it back, with no override left."""
+    """An instance that registered OUT_OF_SERVICE becomes UP by setting UP and clearing it, without an
+    override.
+    """
     register(server, app, "OUT_OF_SERVICE")
     assert server.put_status(app, "UP") == 200
     assert server.delete_status(app, "UP") == 200
@@ -122,7 +130,7 @@ def test_the_way_back_without_an_override(server: Server, app: str) -> None:
 
 
 def test_a_registration_may_create_an_override(server: Server, app: str) -> None:
-    """An overridden status that is sent along becomes an override: so we send UNKNOWN."""
+    """A registration with an overridden status stores an override: our code sends UNKNOWN."""
     register(server, app, "UP", overriddenStatus="OUT_OF_SERVICE")
     assert server.overridden(app) == ("OUT_OF_SERVICE", "OUT_OF_SERVICE")
     register(server, app, "UP")
@@ -139,7 +147,7 @@ def test_a_removal_ends_the_override(server: Server, app: str) -> None:
 
 
 def test_setting_a_status_leaves_the_timestamp(server: Server, app: str) -> None:
-    """An override makes nothing newer: the instance's own next heartbeat is not refused."""
+    """An override does not change the timestamp, so that the instance's next heartbeat is accepted."""
     register(server, app, "UP")
     before = server.get(app)
     server.put_status(app, "OUT_OF_SERVICE")
@@ -151,7 +159,7 @@ def test_setting_a_status_leaves_the_timestamp(server: Server, app: str) -> None
 
 
 def test_overrides_go_by_id_alone(server: Server, app: str) -> None:
-    """Two applications with one instance id share an override: ids must differ between applications."""
+    """Two applications with the same instance id share an override: ids must differ between applications."""
     other, shared = f"{app}-other", f"shared.{app}"
     server.register(document(app, shared))
     server.put_status(app, "OUT_OF_SERVICE", shared)

@@ -1,4 +1,4 @@
-"""Registrations as clients in other languages were reported to write them: each costs nobody its entry."""
+"""Registrations as clients in other languages were reported to write them: none hides another instance."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REPORTED: dict[str, dict[str, Any]] = {
 def test_a_foreign_document_is_listed_beside_ours(
     server: Server, peer: Peer, app: str, fields: dict[str, Any]
 ) -> None:
-    """The server takes it and lists it; our client reads it, and whatever else the list has."""
+    """The server accepts and lists the foreign instance, and our client reads it and all others."""
     foreign = document(app, f"foreign.{app.lower()}", **fields)
     theirs = app.upper(), foreign["instanceId"]
     assert server.register(foreign) == 204

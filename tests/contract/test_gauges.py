@@ -1,4 +1,4 @@
-"""The danger of self-preservation, as real servers show it."""
+"""Figures that show how near a real server is to self-preservation."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tests.eureka_servers import Train, run_servers
 
 
 def test_the_front_page_is_read(spring_cloud: Train, app: str) -> None:
-    """The renewals that a server expects are read off its front page: two a minute, of which 85 % will do.
+    """The threshold on a server's front page grows by two renewals a minute for each instance, times 85 %.
 
-    A server of its own: with some documents that it takes from clients its front page is an error.
+    The test has a server of its own, since other tests' documents may break the front page.
     """
     with run_servers(spring_cloud) as running:
         (url,) = running.eureka_urls
@@ -27,6 +27,6 @@ def test_the_front_page_is_read(spring_cloud: Train, app: str) -> None:
 
 
 def test_no_front_page() -> None:
-    """Where the page cannot be read there are no figures, and no error."""
+    """If the front page cannot be read our client returns no figures, and does not raise."""
     nowhere = "http://127.0.0.1:9/eureka"
     assert Peer(nowhere, Connection((nowhere,))).figures() is None

@@ -1,7 +1,7 @@
-"""The Kubernetes API in memory beside a real kube-apiserver: the same requests, the same answers.
+"""The Kubernetes API in memory and a real kube-apiserver give the same answers to the same requests.
 
-What the program, the operator and the demo rely on. Where the two differ, no test of this module may look;
-docs/reference/dev-kubernetes.md lists it.
+The requests are those of the program, the operator and the demo. docs/reference/dev-kubernetes.md lists the
+known differences, which no test here may touch.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Api:
         self._kubeconfig: Object = yaml.safe_load(kubeconfig.read_text())
 
     def with_token(self, token: str) -> KubeAccess:
-        """Return the access of somebody else."""
+        """Return the access of another user, who has this token."""
         users = [{"name": one["name"], "user": {"token": token}} for one in self._kubeconfig["users"]]
         return KubeAccess.load({**self._kubeconfig, "users": users})
 
@@ -194,12 +194,12 @@ def refusal(raised: pytest.ExceptionInfo[KubernetesError]) -> tuple[int | None, 
 
 
 def config_map(name: str, **data: str) -> Object:
-    """A ConfigMap, of which the data are what is written."""
+    """Return a ConfigMap with these data."""
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
 def valve(name: str, /, **spec: Any) -> Object:
-    """An object of the custom kind."""
+    """Return an object of the custom kind Valve."""
     return {
         "apiVersion": "contract.eurekube.io/v1",
         "kind": "Valve",
@@ -229,14 +229,14 @@ def installed(api: Api, document: Object) -> None:
 
 @pytest.fixture(scope="module")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The kubeconfig of an API in memory."""
+    """Start an API in memory; return its kubeconfig."""
     with KubernetesApi() as running:
         yield running.write_kubeconfig(tmp_path_factory.mktemp("embedded") / "kubeconfig")
 
 
 @pytest.fixture(scope="module")
 def servers() -> dict[str, Api]:
-    """The API servers that were asked so far, with the custom kinds."""
+    """Return the API servers that were used so far, which have the custom kind."""
     return {}
 
 
@@ -245,7 +245,7 @@ REAL = [pytest.mark.lab, pytest.mark.real_server("it is compared with a real API
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=REAL)])
 def api(request: pytest.FixtureRequest, servers: dict[str, Api]) -> Api:
-    """Each server in its turn."""
+    """Return the API in memory and the real API server in turn."""
     if request.param not in servers:
         if request.param == "embedded":
             kubeconfig: Path = request.getfixturevalue("embedded")
@@ -260,7 +260,7 @@ def api(request: pytest.FixtureRequest, servers: dict[str, Api]) -> Api:
 
 @pytest.fixture
 def namespace(api: Api, unique_name: str) -> str:
-    """A namespace of the test's own."""
+    """Create a namespace for one test."""
     api.create(NAMESPACES, None, {"metadata": {"name": unique_name}})
     return unique_name
 
@@ -269,7 +269,7 @@ def namespace(api: Api, unique_name: str) -> str:
 
 
 def test_a_group_tells_its_kinds(api: Api) -> None:
-    """With their names, kinds and scopes."""
+    """The discovery of a group returns names, kinds and scopes."""
     lines = {one["name"]: one for one in api.access.get("/apis/eurekube.io/v1alpha1")["resources"]}
     assert {"eurekasyncers", "eurekamirrors", "stackrefreshes"} <= lines.keys()
     assert (lines["eurekasyncers"]["kind"], lines["eurekasyncers"]["namespaced"]) == ("EurekaSyncer", True)
@@ -283,21 +283,23 @@ def test_a_group_tells_its_kinds(api: Api) -> None:
     "path", ["/apis/nobody.example.com/v1", "/api/v1/gadgets", "/apis/apps/v1/gadgets", "/nothing"]
 )
 def test_a_kind_that_is_not_there_is_not_found(api: Api, path: str) -> None:
-    """A request for one is answered with 404."""
+    """A request for an unknown kind is answered with 404."""
     with pytest.raises(KubernetesError) as raised:
         api.access.get(path)
     assert raised.value.status_code == 404
 
 
 def test_the_namespaces_of_every_cluster_are_there(api: Api) -> None:
-    """The UID of kube-system names a cluster."""
+    """The namespaces default, kube-system, kube-public and kube-node-lease exist; kube-system's UID
+    identifies the cluster.
+    """
     names = {one["metadata"]["name"] for one in api.list(NAMESPACES, None)["items"]}
     assert {"default", "kube-system", "kube-public", "kube-node-lease"} <= names
     assert len(api.get(NAMESPACES, None, "kube-system")["metadata"]["uid"]) == 36
 
 
 def test_who_has_no_token_is_not_let_in(api: Api) -> None:
-    """Not with another one either."""
+    """A request with an unknown token is answered with 401."""
     stranger = api.with_token("made-up")
     with pytest.raises(KubernetesError) as raised:
         stranger.get(NAMESPACES.path())
@@ -308,7 +310,7 @@ def test_who_has_no_token_is_not_let_in(api: Api) -> None:
 
 
 def test_what_is_created_is_read_again(api: Api, namespace: str) -> None:
-    """With a UID, a version and a time of its own."""
+    """A created object gets a UID, a version and a creation time."""
     made = api.create(CONFIG_MAPS, namespace, config_map("one", color="red"))
     assert made["data"] == {"color": "red"}
     assert (made["apiVersion"], made["kind"]) == ("v1", "ConfigMap")
@@ -321,7 +323,7 @@ def test_what_is_created_is_read_again(api: Api, namespace: str) -> None:
 
 
 def test_a_name_is_taken_once(api: Api, namespace: str) -> None:
-    """A second object of that name is refused."""
+    """Creating a second object of one name is answered with 409."""
     api.create(CONFIG_MAPS, namespace, config_map("one"))
     with pytest.raises(KubernetesError) as raised:
         api.create(CONFIG_MAPS, namespace, config_map("one"))
@@ -329,7 +331,7 @@ def test_a_name_is_taken_once(api: Api, namespace: str) -> None:
 
 
 def test_nothing_is_created_in_a_namespace_that_is_not_there(api: Api) -> None:
-    """The namespace is what is not found."""
+    """The answer is 404, and its message names the missing namespace."""
     with pytest.raises(KubernetesError, match="namespaces") as raised:
         api.create(CONFIG_MAPS, "nowhere-at-all", config_map("one"))
     assert refusal(raised) == (404, "NotFound")
@@ -337,14 +339,14 @@ def test_nothing_is_created_in_a_namespace_that_is_not_there(api: Api) -> None:
 
 @pytest.mark.parametrize("name", ["Upper", "a_b", "-a", "a" * 254])
 def test_a_name_must_be_one(api: Api, namespace: str, name: str) -> None:
-    """Lower case letters, digits, dashes and dots, 253 at most."""
+    """A name has lower-case letters, digits, dashes and dots, at most 253; others are answered with 422."""
     with pytest.raises(KubernetesError) as raised:
         api.create(CONFIG_MAPS, namespace, config_map(name))
     assert refusal(raised) == (422, "Invalid")
 
 
 def test_an_object_that_is_not_there_is_not_found(api: Api, namespace: str) -> None:
-    """Read, changed or deleted."""
+    """Reading, changing or deleting a missing object is answered with 404."""
     asks: list[Callable[[], Object]] = [
         lambda: api.get(CONFIG_MAPS, namespace, "none"),
         lambda: api.merge(CONFIG_MAPS, namespace, "none", {"data": {"a": "b"}}),
@@ -358,7 +360,7 @@ def test_an_object_that_is_not_there_is_not_found(api: Api, namespace: str) -> N
 
 
 def test_a_list_has_a_version_and_the_objects_of_its_namespace(api: Api, namespace: str) -> None:
-    """Only those of a custom kind say what they are."""
+    """Only the items of a custom kind's list have their own kind and apiVersion."""
     api.create(CONFIG_MAPS, namespace, config_map("settings", a="b"))
     api.create(VALVES, namespace, valve("one"))
     api.create(VALVES, namespace, valve("two"))
@@ -387,7 +389,7 @@ def test_a_list_has_a_version_and_the_objects_of_its_namespace(api: Api, namespa
     ],
 )
 def test_labels_select(api: Api, namespace: str, selector: str, names: list[str]) -> None:
-    """By value, or by their key alone."""
+    """A label selector selects by value, or by the key alone."""
     labels = {"a": {"tier": "web", "zone": "x"}, "b": {"tier": "web"}, "c": {"tier": "db", "zone": "y"}}
     for name in "abcd":
         item = {**valve(name), "metadata": {"name": name, "labels": labels.get(name, {})}}
@@ -397,7 +399,7 @@ def test_labels_select(api: Api, namespace: str, selector: str, names: list[str]
 
 
 def test_a_name_selects_one_object(api: Api, namespace: str) -> None:
-    """The field selector of who looks at a Lease."""
+    """The field selector metadata.name, with which a replica watches its Lease, selects one object."""
     for name in "ab":
         api.create(LEASES, namespace, {"metadata": {"name": name}})
     listed = api.list(LEASES, namespace, fieldSelector="metadata.name=b")
@@ -408,7 +410,7 @@ def test_a_name_selects_one_object(api: Api, namespace: str) -> None:
 
 
 def test_each_change_has_a_version_of_its_own(api: Api, namespace: str) -> None:
-    """They only grow, and a patch that changes nothing makes none."""
+    """Versions only grow, and a patch that changes nothing makes no new version."""
     made = api.create(CONFIG_MAPS, namespace, config_map("one", a="1"))
     changed = api.merge(CONFIG_MAPS, namespace, "one", {"data": {"b": "2"}})
     same = api.merge(CONFIG_MAPS, namespace, "one", {"data": {"b": "2"}})
@@ -418,7 +420,7 @@ def test_each_change_has_a_version_of_its_own(api: Api, namespace: str) -> None:
 
 
 def test_a_merge_patch_merges_and_null_removes(api: Api, namespace: str) -> None:
-    """Objects are merged, lists are replaced."""
+    """A merge patch merges objects, replaces lists, and removes a field by null."""
     api.create(VALVES, namespace, valve("one", code="abc", tags=["a"], labels={"x": "1", "y": "2"}))
     patch = {"spec": {"code": None, "tags": ["b", "c"], "labels": {"x": None, "z": "3"}}}
     changed = api.merge(VALVES, namespace, "one", patch)
@@ -429,7 +431,7 @@ def test_a_merge_patch_merges_and_null_removes(api: Api, namespace: str) -> None
 
 
 def test_who_has_an_old_version_changes_nothing(api: Api, namespace: str) -> None:
-    """By an update, a patch or a deletion that name it."""
+    """An update, patch or deletion that names an old version is refused."""
     old = api.create(LEASES, namespace, {"metadata": {"name": "one"}, "spec": {"holderIdentity": "a"}})
     new = api.update(LEASES, namespace, {**old, "spec": {"holderIdentity": "b"}})
     version = {"resourceVersion": old["metadata"]["resourceVersion"]}
@@ -447,7 +449,7 @@ def test_who_has_an_old_version_changes_nothing(api: Api, namespace: str) -> Non
 
 
 def test_an_update_keeps_what_is_the_servers(api: Api, namespace: str) -> None:
-    """Name, UID, time and generation stay, whatever a client sends."""
+    """An update cannot change name, UID, creation time and generation."""
     made = api.create(VALVES, namespace, valve("one"))
     sent = {**made, "metadata": {**made["metadata"], "generation": 40, "labels": {"a": "b"}}}
     changed = api.update(VALVES, namespace, sent)
@@ -457,7 +459,7 @@ def test_an_update_keeps_what_is_the_servers(api: Api, namespace: str) -> None:
 
 
 def test_a_lease_goes_from_hand_to_hand(api: Api, namespace: str) -> None:
-    """As the elector takes, renews and releases it."""
+    """The leader election can take, renew and release a Lease."""
     spec = {
         "holderIdentity": "a",
         "leaseDurationSeconds": 15,
@@ -475,7 +477,7 @@ def test_a_lease_goes_from_hand_to_hand(api: Api, namespace: str) -> None:
 
 
 def test_the_status_is_written_by_its_subresource_alone(api: Api, namespace: str) -> None:
-    """Nothing else is written by that, and the generation stays."""
+    """The status subresource changes only the status, and leaves the generation."""
     made = api.create(VALVES, namespace, {**valve("one"), "status": {"phase": "reported at once"}})
     assert "status" not in made
     reported = api.merge(
@@ -498,7 +500,7 @@ def test_the_status_is_written_by_its_subresource_alone(api: Api, namespace: str
 
 
 def test_the_status_of_a_pod_is_patched(api: Api, namespace: str) -> None:
-    """As a kubelet tells of its readiness."""
+    """A kubelet can patch a pod's readiness into its status."""
     containers = [{"name": "main", "image": "example.invalid/main"}]
     account = {"serviceAccountName": "nobody", "automountServiceAccountToken": False}
     api.create(ACCOUNTS, namespace, {"metadata": {"name": "nobody"}})
@@ -515,7 +517,7 @@ def test_the_status_of_a_pod_is_patched(api: Api, namespace: str) -> None:
 
 
 def test_another_form_of_patch_is_no_media_type_for_a_custom_object(api: Api, namespace: str) -> None:
-    """A strategic merge patch needs the types of Kubernetes."""
+    """A strategic merge patch of a custom object is answered with 415."""
     api.create(VALVES, namespace, valve("one"))
     with pytest.raises(KubernetesError) as raised:
         api.access.request(
@@ -528,7 +530,7 @@ def test_another_form_of_patch_is_no_media_type_for_a_custom_object(api: Api, na
 
 
 def test_a_dry_run_answers_and_changes_nothing(api: Api, namespace: str) -> None:
-    """An object that would be made, patched, applied or deleted."""
+    """A dry run of a creation, patch, apply or deletion answers as usual, and changes nothing."""
     dry = {"dryRun": "All"}
     assert api.create(VALVES, namespace, valve("one"), **dry)["spec"]["color"] == "red"
     assert api.apply(VALVES, namespace, valve("one"), **dry)["metadata"]["uid"]
@@ -549,7 +551,9 @@ def test_a_dry_run_answers_and_changes_nothing(api: Api, namespace: str) -> None
 
 
 def test_an_applied_object_is_made_or_changed(api: Api, namespace: str) -> None:
-    """The same configuration once more changes nothing."""
+    """Server-side apply creates or changes an object; applying the same configuration again changes
+    nothing.
+    """
     made = api.apply(VALVES, namespace, valve("one", code="abc"))
     assert (made["spec"]["code"], made["spec"]["color"]) == ("abc", "red")
     again = api.apply(VALVES, namespace, valve("one", code="abc"))
@@ -561,7 +565,7 @@ def test_an_applied_object_is_made_or_changed(api: Api, namespace: str) -> None:
 
 
 def test_what_is_applied_no_more_goes(api: Api, namespace: str) -> None:
-    """Fields and labels that only this manager applied; what others wrote stays."""
+    """Fields and labels that only this manager applied go when it leaves them out; others stay."""
     labelled = valve("one", code="abc", port=80)
     labelled["metadata"]["labels"] = {"mine": "1", "both": "1"}
     api.apply(VALVES, namespace, labelled)
@@ -586,7 +590,7 @@ def test_what_is_applied_no_more_goes(api: Api, namespace: str) -> None:
 
 
 def test_what_two_apply_stays_until_both_leave_it(api: Api, namespace: str) -> None:
-    """The same value is no conflict."""
+    """A field that two managers apply with the same value stays until both leave it out."""
     api.apply(VALVES, namespace, valve("one", code="abc"), "one")
     api.apply(VALVES, namespace, valve("one", code="abc"), "two")
     assert api.apply(VALVES, namespace, valve("one"), "one")["spec"]["code"] == "abc"
@@ -594,7 +598,7 @@ def test_what_two_apply_stays_until_both_leave_it(api: Api, namespace: str) -> N
 
 
 def test_what_others_apply_is_taken_by_force(api: Api, namespace: str) -> None:
-    """A manager that lost a field does not remove it any more."""
+    """Applying by force takes a field from another manager, who then cannot remove it any more."""
     api.apply(VALVES, namespace, valve("one", code="abc"), "one")
     taken = api.apply(VALVES, namespace, valve("one", code="xyz"), "two", force="true")
     assert taken["spec"]["code"] == "xyz"
@@ -606,7 +610,9 @@ def test_what_others_apply_is_taken_by_force(api: Api, namespace: str) -> None:
 
 
 def test_built_in_kinds_are_applied_as_well(api: Api, namespace: str) -> None:
-    """Such as a Service, of which the same configuration once more changes nothing."""
+    """Server-side apply works for built-in kinds such as Service, and applying the same again changes
+    nothing.
+    """
     ports = [{"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"}]
     service: Object = {
         "apiVersion": "v1",
@@ -624,7 +630,7 @@ def test_built_in_kinds_are_applied_as_well(api: Api, namespace: str) -> None:
 
 
 def test_a_deleted_object_is_gone(api: Api, namespace: str) -> None:
-    """One of the same name that follows is another one."""
+    """A deleted object is gone, and a later one of the same name has another UID."""
     made = api.create(CONFIG_MAPS, namespace, config_map("one"))
     api.delete(CONFIG_MAPS, namespace, "one", {"propagationPolicy": "Background"})
     assert not api.is_there(CONFIG_MAPS, namespace, "one")
@@ -633,7 +639,7 @@ def test_a_deleted_object_is_gone(api: Api, namespace: str) -> None:
 
 
 def test_finalizers_keep_a_deleted_object(api: Api, namespace: str) -> None:
-    """Until the last one goes; none comes any more."""
+    """A deleted object stays until its last finalizer is removed; no finalizer can be added."""
     item = valve("one")
     item["metadata"]["finalizers"] = ["contract.eurekube.io/a", "contract.eurekube.io/b"]
     api.create(VALVES, namespace, item)
@@ -652,7 +658,7 @@ def test_finalizers_keep_a_deleted_object(api: Api, namespace: str) -> None:
 
 
 def test_a_deleted_namespace_takes_its_objects_along(api: Api, namespace: str) -> None:
-    """It waits for what finalizers keep, and nothing is made in it meanwhile."""
+    """A deleted namespace waits for finalizers of its objects, and nothing can be created in it meanwhile."""
     item = valve("one")
     item["metadata"]["finalizers"] = ["contract.eurekube.io/a"]
     api.create(VALVES, namespace, item)
@@ -681,7 +687,7 @@ def _wait(holds: Any) -> None:
 
 
 class Watch:
-    """A watch that a thread reads; what it reported so far."""
+    """A watch that a thread reads, with the events so far."""
 
     def __init__(self, api: Api, resource: ApiResource, namespace: str, **query: str) -> None:
         self.events: list[tuple[str, str]] = []
@@ -705,13 +711,13 @@ class Watch:
             self.ended.set()
 
     def has(self, *events: tuple[str, str]) -> bool:
-        """Wait until it reported these and nothing else."""
+        """Wait until the watch has reported these events, and no others."""
         _wait(lambda: len(self.events) >= len(events))
         return self.events == [*events]
 
 
 def test_a_watch_goes_on_from_a_version(api: Api, namespace: str) -> None:
-    """It tells of all that changed since, and of nothing before."""
+    """A watch from a version reports all later changes and no earlier ones."""
     api.create(VALVES, namespace, valve("before"))
     listed = api.list(VALVES, namespace)
     api.create(VALVES, namespace, valve("one"))
@@ -728,7 +734,9 @@ def test_a_watch_goes_on_from_a_version(api: Api, namespace: str) -> None:
 
 
 def test_a_watch_without_a_version_begins_with_what_there_is(api: Api, namespace: str) -> None:
-    """As who waits for one Lease has it."""
+    """A watch without a version begins with the existing objects, as for a replica that waits for its
+    Lease.
+    """
     api.create(LEASES, namespace, {"metadata": {"name": "one"}})
     api.create(LEASES, namespace, {"metadata": {"name": "other"}})
     watch = Watch(api, LEASES, namespace, fieldSelector="metadata.name=one")
@@ -739,7 +747,7 @@ def test_a_watch_without_a_version_begins_with_what_there_is(api: Api, namespace
 
 
 def test_a_watch_of_labels_tells_of_what_comes_and_goes(api: Api, namespace: str) -> None:
-    """An object that has the label no more is deleted for it."""
+    """An object that loses the label is reported as DELETED to a watch of that label."""
     listed = api.list(VALVES, namespace)
     watch = Watch(
         api,
@@ -758,14 +766,14 @@ def test_a_watch_of_labels_tells_of_what_comes_and_goes(api: Api, namespace: str
 
 
 def test_a_watch_ends_when_its_time_is_over(api: Api, namespace: str) -> None:
-    """Without an error, so that the next one goes on from its last version."""
+    """A watch ends without an error after its time, so that the next one continues from its last version."""
     listed = api.list(VALVES, namespace)
     query = {"resourceVersion": listed["metadata"]["resourceVersion"], "timeoutSeconds": "1"}
     assert Watch(api, VALVES, namespace, **query).ended.wait(10)
 
 
 def test_a_version_that_is_forgotten_has_expired(api: Api, namespace: str) -> None:
-    """A watch from it ends with an event that has the code 410."""
+    """A watch from a forgotten version ends with an event that has the code 410."""
     watch = Watch(api, VALVES, namespace, resourceVersion="1")
     _wait(lambda: watch.events)
     assert watch.events[0][0] == "ERROR"
@@ -776,7 +784,9 @@ def test_a_version_that_is_forgotten_has_expired(api: Api, namespace: str) -> No
 
 
 def test_defaults_are_filled_in(api: Api, namespace: str) -> None:
-    """Within others and in the items of lists, too; null counts as nothing where it is not allowed."""
+    """Defaults are filled in at every level, lists included; null counts as missing where it is not
+    allowed.
+    """
     item = valve("one", ends=[{"name": "a"}, {"name": "b", "width": 9}], color=None, note=None)
     made = api.create(VALVES, namespace, item)
     assert made["spec"] == {
@@ -797,7 +807,7 @@ def test_defaults_are_filled_in(api: Api, namespace: str) -> None:
 
 
 def test_unknown_fields_are_pruned(api: Api, namespace: str) -> None:
-    """But where the schema keeps them."""
+    """Unknown fields are dropped, except where the schema keeps them."""
     spec: Mapping[str, Any] = {
         "unknown": 1,
         "free": {"a": {"b": 1}},
@@ -845,7 +855,7 @@ def test_unknown_fields_are_pruned(api: Api, namespace: str) -> None:
 def test_what_the_schema_does_not_allow_is_refused(
     api: Api, namespace: str, spec: Mapping[str, Any], field: str
 ) -> None:
-    """Created, patched or applied; the answer names the field."""
+    """An object that breaks the schema is answered with 422 and the name of the field."""
     item = valve("one")
     item["spec"] |= spec
     with pytest.raises(KubernetesError) as raised:
@@ -858,13 +868,13 @@ def test_what_the_schema_does_not_allow_is_refused(
     "spec", [{"port": 80}, {"port": "http"}, {"ratio": 3}, {"ratio": 2.5}, {"note": None}, {"is_open": False}]
 )
 def test_what_the_schema_allows_is_taken(api: Api, namespace: str, spec: Mapping[str, Any]) -> None:
-    """Also a value of one of two types, and null where it may be."""
+    """A valid object is stored as sent, including fields that allow two types or null."""
     made = api.create(VALVES, namespace, valve("one", **spec))
     assert made["spec"].items() >= spec.items()
 
 
 def test_a_patch_is_checked_as_well(api: Api, namespace: str) -> None:
-    """And the status by its own part of the schema."""
+    """A patch or apply that breaks the schema is refused, also in the status."""
     api.create(VALVES, namespace, valve("one"))
     asks: list[Callable[[], Object]] = [
         lambda: api.merge(VALVES, namespace, "one", {"spec": {"size": None}}),
@@ -879,7 +889,7 @@ def test_a_patch_is_checked_as_well(api: Api, namespace: str) -> None:
 
 
 def test_a_custom_kind_goes_with_its_definition(api: Api, unique_name: str) -> None:
-    """And comes back without its objects."""
+    """Deleting a CustomResourceDefinition deletes its objects; they do not return with it."""
     document = yaml.safe_load(yaml.safe_dump(VALVE_CRD))
     document["spec"] |= {"group": "gone.eurekube.io", "scope": "Cluster"}
     document["metadata"]["name"] = "valves.gone.eurekube.io"
@@ -908,7 +918,7 @@ def test_a_custom_kind_goes_with_its_definition(api: Api, unique_name: str) -> N
 
 
 def test_a_service_account_gets_a_token(api: Api, namespace: str) -> None:
-    """By which it is let in; what it may do, a real API server asks its roles."""
+    """A ServiceAccount's token is accepted; only a real API server checks its roles."""
     api.create(ACCOUNTS, namespace, {"metadata": {"name": "operator"}})
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     answer = api.access.request("POST", ACCOUNTS.path(namespace, "operator", "token"), body=request)
@@ -921,7 +931,7 @@ def test_a_service_account_gets_a_token(api: Api, namespace: str) -> None:
 
 
 def test_full_rights_are_reported(api: Api) -> None:
-    """The review that the operator's self-check asks for."""
+    """The access review of the operator's self-check reports that everything is allowed."""
     attributes = {"verb": "list", "resource": "services", "group": ""}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -933,7 +943,7 @@ def test_full_rights_are_reported(api: Api) -> None:
 
 
 def test_an_event_is_written(api: Api, namespace: str) -> None:
-    """As the operator's recorder writes it."""
+    """An Event in the form that the operator writes is accepted."""
     event = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -958,7 +968,7 @@ def test_an_event_is_written(api: Api, namespace: str) -> None:
 
 
 def test_a_slice_is_replaced_as_a_whole(api: Api, namespace: str) -> None:
-    """Its generation counts the changes."""
+    """An update replaces an EndpointSlice's endpoints and raises the generation."""
     item = {
         "metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}},
         "addressType": "IPv4",

@@ -1,4 +1,4 @@
-"""A drain by hand on three servers that are peers, of which some may be away."""
+"""A drain by hand on three servers that are peers, some of which may not answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ from tests.eureka_servers import Servers
 
 
 def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:
-    """Each says so by itself, whatever the others have reported it; the time counts from when it was set."""
+    """Each server is set OUT_OF_SERVICE and back, and answers for itself; the time counts from when the
+    status was set.
+    """
     mine, other = rating(app, f"mine.{app}"), rating(app, f"other.{app}")
     for one in (mine, other):
         for peer in peers.peers:
@@ -62,7 +64,9 @@ def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:
     assert standing.is_up
 
     def is_cleared() -> bool:
-        """A busy server may tell another one of an override once more, up to half a minute later."""
+        """Return whether every server shows UP without an override; a busy server may repeat an override
+        to a peer for half a minute.
+        """
         there = peers.read_everywhere(*found.key)[0].values()
         assert [one and one.status for one in there] == [Status.UP] * 3
         return not any(one and one.is_overridden for one in there) or not clear_override(peers, [found])
@@ -73,7 +77,9 @@ def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:
 
 
 def test_who_says_down_stays_down_and_who_leaves_goes_on(single: Servers, app: str) -> None:
-    """Over an override, and after it."""
+    """After an undrain an instance that registered DOWN is DOWN, and one that its stack removes stays
+    OUT_OF_SERVICE.
+    """
     peers = Peers(Connection(tuple(single.eureka_urls)))
     down, leaving = rating(app, f"down.{app}"), rating(app, f"leaving.{app}", metadata={LEAVING_KEY: "true"})
     for one in (down, leaving):
@@ -91,7 +97,9 @@ def test_who_says_down_stays_down_and_who_leaves_goes_on(single: Servers, app: s
 def test_an_undrain_that_ends_between_its_two_requests(
     single: Servers, app: str, ended_by: signal.Signals
 ) -> None:
-    """UP stands over what the application says of itself: it serves, and the same command clears that."""
+    """If an undrain ends between its two requests the instance is UP by an override, and the same command
+    clears that.
+    """
     url = urlsplit(single.eureka_urls[0])
     peers = Peers(Connection((url.geturl(),)))
     first, second = (rating(app, f"{name}.{app}", status=Status.OUT_OF_SERVICE) for name in ("one", "two"))
@@ -140,7 +148,7 @@ def _status(peers: Peers, one: Instance) -> tuple[Status, Status]:
 
 
 def test_what_is_not_there(peers: Peers, app: str) -> None:
-    """The sentence names what comes near."""
+    """The error for an unknown name suggests a similar one."""
     Writer(peers).register(orders := rating(f"{app}-orders"))
     wait_everywhere(peers, orders)
     with pytest.raises(RegistryRejected, match=f"did you mean {app.upper()}-ORDERS"):
@@ -148,7 +156,7 @@ def test_what_is_not_there(peers: Peers, app: str) -> None:
 
 
 def test_servers_that_are_away(three: Servers, app: str) -> None:
-    """One of two is notified of; both are an error."""
+    """If one of two servers is away the result says so; if both are the command raises."""
     half = Peers(Connection((three.eureka_urls[0], "http://127.0.0.1:9/eureka")))
     nobody = Peers(Connection(("http://127.0.0.1:9/eureka",)))
     one = rating(app)

@@ -1,6 +1,6 @@
 """The model of Eureka (``eurekube_provider/dev/eureka``) answers as real servers do.
 
-``EUREKUBE_MODEL_SEQUENCES=10000`` is the long form; ``EUREKUBE_MODEL_SEED`` draws others.
+``EUREKUBE_MODEL_SEQUENCES=10000`` runs the long form; ``EUREKUBE_MODEL_SEED`` draws other sequences.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ FIRST_SEED = int(os.environ.get("EUREKUBE_MODEL_SEED", "1"))
 LENGTH = 24
 
 TOGETHER = 30
-"""Sequences that wait together: for servers to tell each other, or for a cache to be copied."""
+"""Number of sequences that run side by side, so that they wait for replication or caches only once."""
 
 STEPS = 5
 SETTLE_SECONDS = 2.5
-"""A renewal that another server misses takes two batches, of half a second each, until it is there."""
+"""Seconds until a peer has an instance that it missed: a renewal takes two batches of half a second each."""
 
 MOST_TRIES = 50
 
@@ -40,7 +40,7 @@ _names = itertools.count(1)
 
 
 def sent(server: Server, request: ServerRequest) -> ServerResponse:
-    """The same request over real HTTP."""
+    """Send the request to a real server by HTTP; return its answer."""
     path = "/" + "/".join(quote(segment, safe="") for segment in request.path)
     if request.path[:1] == ("peerreplication",):
         path += "/"
@@ -57,26 +57,30 @@ def sent(server: Server, request: ServerRequest) -> ServerResponse:
 def difference(
     server: Server, model: EurekaCluster, url: str, commands: Commands, request: ServerRequest
 ) -> str:
-    """Ask both; empty where they answer alike."""
+    """Send a request to server and model; return the difference of their answers, or nothing."""
     expected = comparable(request, sent(server, request), commands)
     answered = comparable(request, model.request(url, request), commands)
     return "" if expected == answered else f"{request}\n  server: {expected}\n  model:  {answered}"
 
 
 def seeds(spring_cloud: Train, count: int) -> range:
-    """Others for each release train: together they draw twice as many sequences."""
+    """Return seeds that differ between the release trains, so that both together try twice as many
+    sequences.
+    """
     first = FIRST_SEED + count * list[Train](TRAINS).index(spring_cloud)
     return range(first, first + count)
 
 
 def drawn(seed: int, length: int) -> tuple[Commands, list[ServerRequest]]:
-    """A sequence about instances that no other has."""
+    """Draw a sequence of commands about instances that no other sequence uses."""
     commands = Commands(f"m{next(_names)}", seed)
     return commands, [commands.draw() for _ in range(length)]
 
 
 def first_difference(server: Server, commands: Commands, sequence: Sequence[ServerRequest]) -> str:
-    """Run a sequence on the server and on a model of its own, and read what each command made of it."""
+    """Run a sequence on the server and on a fresh model, with a read after each command; return the first
+    difference.
+    """
     model = EurekaCluster(["model"], use_read_only_cache=False)
     try:
         asked = ((request, *commands.reads(request)) for request in sequence)
@@ -90,7 +94,7 @@ def first_difference(server: Server, commands: Commands, sequence: Sequence[Serv
 
 
 def shortest(server: Server, seed: int) -> str:
-    """The commands of a failing sequence that cannot be left out, one a line, and what differs."""
+    """Return the fewest commands of a failing sequence that still fail, one a line, and the difference."""
 
     def run(numbers: Sequence[int]) -> str:
         commands, sequence = drawn(seed, LENGTH)
@@ -106,7 +110,9 @@ def shortest(server: Server, seed: int) -> str:
 
 @pytest.mark.timeout(300 + SEQUENCES / 4)  # the long form takes a quarter of an hour on two slow cores
 def test_same_commands_same_answers(uncached: Servers, http: requests.Session, spring_cloud: Train) -> None:
-    """Random sequences of registrations, renewals, statuses, batches and reads are answered alike."""
+    """Server and model answer random sequences of registrations, renewals, statuses, batches and reads
+    alike.
+    """
     server = Server(uncached.eureka_urls[0], http)
     for seed in seeds(spring_cloud, SEQUENCES):
         assert not first_difference(server, *drawn(seed, LENGTH)), shortest(server, seed)
@@ -115,7 +121,8 @@ def test_same_commands_same_answers(uncached: Servers, http: requests.Session, s
 def test_what_changes_while_a_list_is_rendered_is_not_in_it(
     uncached: Servers, http: requests.Session
 ) -> None:
-    """Nor in the next one, until something else changes.
+    """A change while a list is rendered is missing in that list and in the next, until something else
+    changes.
 
     Without its second cache a server renders a list when it is asked, which takes long for a large one.
     """

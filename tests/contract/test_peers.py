@@ -1,4 +1,4 @@
-"""Our own client on three real servers, of which any may be away."""
+"""Our client with three real servers, any of which may be away."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ OURS, THEIRS = "cluster/eks/shop/rating", "cluster/other/shop/rating"
 
 
 def owned(app: str, instance_id: str = "", owner: str = OURS, **fields: object) -> Instance:
-    """An instance of an owner."""
+    """Return an instance of an owner."""
     return replace(rating(app, instance_id), metadata={"eurekube.owner": owner}, **fields)  # type: ignore[arg-type]
 
 
 def held(peers: Peers, instance: Instance) -> list[Instance | None]:
-    """Return the instances of each server, in the order of the servers."""
+    """Return an instance as each server holds it, in the order of the servers."""
     found, failures = peers.read_everywhere(*instance.key)
     assert failures == {}
     return [found[peer.url] for peer in peers.peers]
 
 
 def wait_level(peers: Peers, instance: Instance, **expected: object) -> None:
-    """Wait until every server holds the instance, with these fields."""
+    """Wait until every server holds the instance with these values of its fields."""
 
     def is_level() -> bool:
         there, _ = peers.read_everywhere(*instance.key)  # a busy machine may keep a server's answer
@@ -62,7 +62,9 @@ def wait_level(peers: Peers, instance: Instance, **expected: object) -> None:
 
 
 def register_until_seen(peers: Peers, instance: Instance) -> None:
-    """Register it, and again where a removal that a server still forwards took it out."""
+    """Register an instance until a server shows it, since a removal that is still being forwarded may take
+    it out.
+    """
 
     def is_seen() -> bool:
         Writer(peers).register(instance)
@@ -74,7 +76,7 @@ def register_until_seen(peers: Peers, instance: Instance) -> None:
 def synced(
     peers: Peers, desired: list[Instance], owner: str = OURS, policy: Policy = Policy.SYNC
 ) -> RecordingNotes:
-    """Bring the servers to what is desired, by what they really hold; nothing may fail."""
+    """Bring the servers to the desired instances by a plan; fail if any change fails."""
     record = RecordingNotes()
     app = desired[0].application
     actual = listed_now(peers.peers[0].url, application=app)
@@ -84,7 +86,7 @@ def synced(
 
 
 def test_what_was_applied_stands_on_every_server(peers: Peers, app: str) -> None:
-    """A registration reaches all servers, an update follows, and a removal leaves none behind."""
+    """A registration and an update reach all servers, and a removal leaves the instance on none."""
     first = owned(app)
     record = synced(peers, [first])
     wait_level(peers, first, port=first.port)
@@ -100,7 +102,9 @@ def test_what_was_applied_stands_on_every_server(peers: Peers, app: str) -> None
 @pytest.mark.parametrize("target", [Status.DOWN, Status.STARTING, Status.OUT_OF_SERVICE, Status.UP])
 @pytest.mark.parametrize("start", [Status.UP, Status.OUT_OF_SERVICE, Status.DOWN])
 def test_any_status_is_reached(peers: Peers, app: str, start: Status, target: Status) -> None:
-    """From any status of its own an instance comes to any other, contents changed or not, on every server."""
+    """An update takes an instance from any status to any other on every server, with or without other
+    changes.
+    """
     for number, address in enumerate(("10.0.0.1", "10.0.0.2")):
         before = owned(app, f"{number}.{app}", status=start)
         Writer(peers).register(before)
@@ -115,7 +119,7 @@ def test_any_status_is_reached(peers: Peers, app: str, start: Status, target: St
 
 
 def test_a_removal_where_one_server_holds_it_only(peers: Peers, http: requests.Session, app: str) -> None:
-    """An instance that only one server holds, whichever, is found and removed."""
+    """An instance that only one server holds is found and removed, whichever server it is."""
     for position, peer in enumerate(peers.peers):
         stray = owned(app, f"{position}.{app}")
         server = Server(peer.url, http)
@@ -131,7 +135,9 @@ def test_a_removal_where_one_server_holds_it_only(peers: Peers, http: requests.S
 def test_a_server_that_no_other_reaches_gets_new_registrations(
     single: Servers, three: Servers, app: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Servers that do not name each other: a registration goes to the first alone, and a removal to each."""
+    """If servers do not replicate to each other, a registration reaches the first alone and the others by
+    later renewals; a removal is sent to each.
+    """
     monkeypatch.setattr(windows, "LACKING", 0.0)
     connection = Connection((three.eureka_urls[0], *single.eureka_urls), read_timeout_seconds=WAIT_SECONDS)
     instance = owned(app)
@@ -150,7 +156,9 @@ def test_a_server_that_no_other_reaches_gets_new_registrations(
 
 
 def test_what_comes_back_after_its_removal_is_removed_again(peers: Peers, app: str) -> None:
-    """As by a renewal that was under way: it is looked for once that has arrived."""
+    """An instance that comes back after its removal, by a renewal under way, is found by a later check and
+    removed.
+    """
     instance = owned(app)
     written = Writer(peers).write(instance, None)
     wait_level(peers, instance)
@@ -163,7 +171,9 @@ def test_what_comes_back_after_its_removal_is_removed_again(peers: Peers, app: s
 
 
 def test_an_instance_that_keeps_coming_back_is_an_error(peers: Peers, app: str) -> None:
-    """Where somebody registers it again and again, the error says where and what may be the matter."""
+    """If a client registers the instance again and again, the error names the servers and a possible
+    cause.
+    """
     written = Writer(peers).write(owned(app), None)
 
     def comes_back(_: float) -> None:
@@ -177,7 +187,7 @@ def test_an_instance_that_keeps_coming_back_is_an_error(peers: Peers, app: str) 
 
 
 def test_registered_and_removed_at_once(peers: Peers, app: str) -> None:
-    """Servers may forward a registration after its removal: what comes back so is swept."""
+    """If servers forward a registration after its removal, the sweep removes what comes back."""
     instances = [owned(app, f"{number}.{app}") for number in range(40)]
 
     repair = EurekaRegistry(peers, Cluster("another", "uid"), "operator", 600.0).repair
@@ -201,7 +211,9 @@ def test_registered_and_removed_at_once(peers: Peers, app: str) -> None:
 
 @pytest.mark.parametrize("owner", [THEIRS, ""], ids=["another cluster's", "nobody's"])
 def test_a_foreign_instance_is_left_alone(peers: Peers, app: str, owner: str) -> None:
-    """The first owner keeps the id, even where the plan was made before: the read tells."""
+    """An old plan does not change an instance that another owner has registered: the read before the write
+    shows it.
+    """
     foreign = owned(app, owner=owner) if owner else rating(app)
     Writer(peers).register(foreign)
     wait_level(peers, foreign)
@@ -220,7 +232,9 @@ def test_a_foreign_instance_is_left_alone(peers: Peers, app: str, owner: str) ->
 
 @pytest.mark.parametrize("owner", [THEIRS, ""], ids=["another cluster's", "nobody's"])
 def test_a_registration_of_an_id_that_was_never_seen_gives_way(peers: Peers, app: str, owner: str) -> None:
-    """Written before it was read: what somebody else registered a moment ago stays, on every server."""
+    """A registration without a read before it leaves an instance that another client registered a moment
+    ago.
+    """
     foreign = owned(app, owner=owner) if owner else rating(app)
     Writer(peers).register(foreign)
     wait_level(peers, foreign)
@@ -240,7 +254,9 @@ def test_a_registration_of_an_id_that_was_never_seen_gives_way(peers: Peers, app
 
 
 def test_an_id_that_was_never_seen_takes_one_write(peers: Peers, app: str) -> None:
-    """It stands as wanted on every server, after a look at each, and every later write is newer than it."""
+    """A new id takes one write, a look at each server afterwards, and gets a timestamp below that of every
+    later write.
+    """
     instance = owned(app)
 
     def requests() -> Counter[str]:
@@ -263,7 +279,7 @@ def test_an_id_that_was_never_seen_takes_one_write(peers: Peers, app: str) -> No
 
 @pytest.mark.parametrize("status", [Status.UP, Status.STARTING], ids=str)
 def test_a_persons_out_of_service_stays(peers: Peers, app: str, status: Status) -> None:
-    """Contents change under it, and the instance comes back to it from any other status."""
+    """A person's OUT_OF_SERVICE stays when contents change, and returns after any other status."""
     instance = owned(app)
     synced(peers, [instance])
     wait_level(peers, instance)
@@ -288,7 +304,9 @@ def test_a_persons_out_of_service_stays(peers: Peers, app: str, status: Status) 
 
 @pytest.mark.real_server("it kills a server and starts it again")
 def test_a_restarted_server_learns_of_a_persons_out_of_service(frail: Lab, app: str) -> None:
-    """A server that lost its memory takes a write for UP no more than its peers do."""
+    """A server that lost its memory gets a person's OUT_OF_SERVICE with the next write, not the UP that
+    was wanted.
+    """
     peers = Peers(Connection(tuple(frail.eureka_urls)))
     instance = owned(app)
     synced(peers, [instance])
@@ -314,7 +332,7 @@ def test_a_restarted_server_learns_of_a_persons_out_of_service(frail: Lab, app: 
 
 
 def test_an_instance_that_stands_as_wanted_is_not_written(peers: Peers, app: str) -> None:
-    """Registering what is there already leaves its timestamp, and so its Eureka lease, alone."""
+    """Registering an unchanged instance does not change its timestamp, and so not its Eureka lease."""
     instance = owned(app)
     synced(peers, [instance])
     before = peers.read(*instance.key)
@@ -331,7 +349,7 @@ def test_an_instance_that_stands_as_wanted_is_not_written(peers: Peers, app: str
 def test_clocks_ten_minutes_apart_lose_no_update(
     peers: Peers, app: str, monkeypatch: pytest.MonkeyPatch, ahead_seconds: int
 ) -> None:
-    """Whichever of two writers is ahead, each one's update counts, since a timestamp only grows."""
+    """With clocks ten minutes apart each writer's update counts, since the timestamp always grows."""
     now = time.time
 
     def write_as(seconds: float, address: str) -> None:
@@ -350,7 +368,7 @@ def test_clocks_ten_minutes_apart_lose_no_update(
 
 
 def test_what_was_written_is_renewed(peers: Peers, app: str) -> None:
-    """The timestamp that a write returns is the one that servers accept in renewals."""
+    """Servers accept a renewal with the timestamp that the write returned."""
     written = Writer(peers).write(owned(app), None)
     assert peers.renew(written)
     again = Writer(peers).write(replace(owned(app), ip_address="10.0.0.2"), peers.read(*written.key))
@@ -360,7 +378,9 @@ def test_what_was_written_is_renewed(peers: Peers, app: str) -> None:
 
 @pytest.mark.parametrize("mode", [BatchMode.REST, BatchMode.BATCH], ids=str)
 def test_many_changes(three: Servers, app: str, mode: BatchMode) -> None:
-    """Many come, change and go on every server, one by one or in batches; a foreign one among them stays."""
+    """Many instances are registered, updated and removed on every server, singly or in batches; a foreign
+    one stays.
+    """
     peers = Peers(Connection(tuple(three.eureka_urls), mode=mode))
     count = BATCH_FROM_CHANGES + 10
     desired = [owned(app, f"{number:03}.{app}") for number in range(count)]
@@ -386,8 +406,9 @@ def test_many_changes(three: Servers, app: str, mode: BatchMode) -> None:
 
 
 def test_owners_that_travel_together(three: Servers, app: str) -> None:
-    """Single changes of many owners at once stand on every server, in far fewer requests than changes; an id
-    that somebody else has stays as it is, and a person's status over an instance, too.
+    """Single changes of many owners reach every server in far fewer requests than changes.
+
+    An id of another owner stays as it is, and so does a person's status over an instance.
     """
     peers = Peers(Connection(tuple(three.eureka_urls), mode=BatchMode.BATCH))
     count = 60
@@ -436,7 +457,7 @@ def test_owners_that_travel_together(three: Servers, app: str) -> None:
 
 
 def test_batches_keep_a_persons_out_of_service(three: Servers, app: str) -> None:
-    """A person's OUT_OF_SERVICE and its override survive an update in batches on every server."""
+    """A person's OUT_OF_SERVICE survives an update in a batch on every server."""
     peers = Peers(Connection(tuple(three.eureka_urls), mode=BatchMode.BATCH))
     desired = [owned(app, f"{number:03}.{app}") for number in range(BATCH_FROM_CHANGES)]
     Writer(peers).apply(plan(desired, [], OURS), OURS)
@@ -458,7 +479,7 @@ def test_batches_keep_a_persons_out_of_service(three: Servers, app: str) -> None
 
 
 def test_batches_where_every_replica_is_known(three: Servers, peers: Peers) -> None:
-    """In mode auto batches are used for many leases, and only where all servers are among the URLs."""
+    """Mode auto uses batches for many leases, if all servers are among the URLs."""
     assert not peers.uses_batches(10)
     assert peers.uses_batches(10_000)
     partly = Peers(Connection(tuple(three.eureka_urls[:2])))
@@ -468,14 +489,14 @@ def test_batches_where_every_replica_is_known(three: Servers, peers: Peers) -> N
 
 @pytest.fixture(scope="module")
 def mortal() -> Iterator[Lab]:
-    """Three servers of which tests may kill some."""
+    """Start three servers that tests may kill."""
     with Lab(eureka=3, kubernetes=False) as running:
         yield running
 
 
 @pytest.fixture
 def frail(mortal: Lab) -> Lab:
-    """They all run when a test begins."""
+    """Return three servers, all of which run when a test begins."""
     for server in mortal.eurekas:
         if server.state != "running":
             server.start()
@@ -484,7 +505,7 @@ def frail(mortal: Lab) -> Lab:
 
 @pytest.mark.real_server("it stops a server's process")
 def test_a_paused_server_holds_up_nobody_for_long(frail: Lab, app: str) -> None:
-    """A server that is frozen costs one time-out, not one for each request."""
+    """A frozen server costs one time-out in all, not one for each request."""
     timeout_seconds = 3.0
     peers = Peers(Connection(tuple(frail.eureka_urls), read_timeout_seconds=timeout_seconds))
     frail.eurekas[0].pause()
@@ -501,9 +522,7 @@ COUNT_OF_SERVICES = 40
 
 
 class Operator:
-    """An operator with many services of one pod each: sixteen plans at once, renewed only when an earlier
-    removal may have hit them.
-    """
+    """An operator with many services of one pod each, which carries out sixteen plans at once."""
 
     def __init__(self, urls: list[str], leases: int) -> None:
         self.peers = Peers(Connection(tuple(urls)), waits_for_all=False)
@@ -534,14 +553,14 @@ class Operator:
                 Writer(self.peers).register(instance)
 
     def register(self, *instances: Instance) -> None:
-        """Have these stand on every server that answers."""
+        """Register instances on every server that answers."""
         self.registered.update({one.key: one for one in instances})
         for one in instances:
             self.peers.table.registered(one)
         self._carry([(plan([one], [], one.owner or ""), one.owner or "") for one in instances])
 
     def remove(self, *instances: Instance) -> float:
-        """Remove them; how many seconds that takes."""
+        """Remove instances; return the seconds that it takes."""
         started = time.monotonic()
         self._carry([(plan([], [one], one.owner or ""), one.owner or "") for one in instances])
         return time.monotonic() - started
@@ -559,8 +578,8 @@ class Operator:
 @pytest.mark.parametrize("leases", [0, 1000], ids=["single requests", "batches"])
 @pytest.mark.parametrize("how", ["frozen", "gone"])
 def test_a_server_that_is_away_holds_up_no_change(frail: Lab, app: str, how: str, leases: int) -> None:
-    """The others lose what left at once. What the one that was away still holds it loses when it is back, on
-    all servers, but for what was registered again meanwhile.
+    """While one server is away the others lose removed instances at once; when it is back, it loses them
+    too, except those registered again.
     """
     front = Proxy(frail.eurekas[0].port)
     before, instances = (
@@ -585,7 +604,9 @@ def test_a_server_that_is_away_holds_up_no_change(frail: Lab, app: str, how: str
         again, *gone = instances
 
         def pause() -> bool:
-            """A server tells the others of a renewal once none has followed it for half a second."""
+            """Wait a second, since a server forwards a renewal once none has followed it for half a
+            second.
+            """
             time.sleep(1.0)
             return False
 
@@ -613,7 +634,7 @@ def test_a_server_that_is_away_holds_up_no_change(frail: Lab, app: str, how: str
 
 @pytest.mark.real_server("it kills a server and starts it again")
 def test_servers_that_die_and_come_back(frail: Lab, app: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next server takes over, the dead one is asked last, and is first again once it answers."""
+    """If a server dies the next one is asked; the dead one is asked last, and first again once it answers."""
     monkeypatch.setattr(windows, "AVOIDED", 3.0)
     peers = Peers(Connection(tuple(frail.eureka_urls), connect_timeout_seconds=0.5))
     instance = owned(app)
@@ -666,7 +687,7 @@ def test_servers_that_die_and_come_back(frail: Lab, app: str, monkeypatch: pytes
 
 
 def test_threads_share_one_client(peers: Peers, app: str) -> None:
-    """Many threads register, renew, read and remove through one client without harm."""
+    """Many threads can register, renew, read and remove through one client."""
     failures: list[Exception] = []
     barrier = threading.Barrier(8)
 

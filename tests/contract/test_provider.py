@@ -1,7 +1,7 @@
-"""The dynamic provider in Pulumi's own plugin process, over gRPC, against a real Eureka.
+"""The dynamic and the native provider in plugin processes, over gRPC, with a real Eureka.
 
-Here shows what it does on the way: floats, keys that vanish, the marker for unknown values, four
-calls at once, and what a person gets to read of an error.
+Only such a process shows what gRPC and SDK do: floats, keys that vanish, the marker for unknown values, four
+calls at once, and the text of errors.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ STATES = Path(__file__).parents[1] / "states"
 
 @pytest.fixture(scope="module")
 def start_plugin(tmp_path_factory: pytest.TempPathFactory, shell: str) -> Iterator[StartPlugin]:
-    """Starts plugin processes, and ends them."""
+    """Return a function that starts plugin processes, which are ended afterwards."""
     with plugins(tmp_path_factory.mktemp("project"), shell) as start:
         yield start
 
 
 @pytest.fixture(scope="module")
 def plugin(start_plugin: StartPlugin) -> Plugin:
-    """One process for all tests that need no other."""
+    """Start one process for all tests that need no other."""
     return start_plugin()
 
 
 @pytest.fixture
 def peer(shared: Servers) -> Iterator[Peer]:
-    """The Eureka server itself, asked past all that is tested here."""
+    """Return a client of the Eureka server that bypasses the code under test."""
     url = shared.eureka_urls[0]
     peer = Peer(url, Connection.parse(url))
     yield peer
@@ -70,12 +70,14 @@ def news(shared: Servers, unique_name: str) -> Properties:
 
 
 def held(peer: Peer, state: Properties) -> Instance | None:
-    """Return a registration as Eureka holds it."""
+    """Return a registration as Eureka holds it; None if it is not there."""
     return peer.read(state["application"], state["instance_id"])
 
 
 def test_a_registration_from_check_to_delete(plugin: Plugin, peer: Peer, news: Properties) -> None:
-    """The whole life of one, with numbers as floats and keys that vanish on the way."""
+    """A registration passes check, create, read, update and delete, with numbers as floats and without
+    keys that gRPC drops.
+    """
     inputs = plugin.check(news)
     state = plugin.create(inputs)
     instance = held(peer, state)
@@ -104,7 +106,9 @@ def test_a_registration_from_check_to_delete(plugin: Plugin, peer: Peer, news: P
 
 
 def test_each_property_is_compared_and_updated(plugin: Plugin, news: Properties) -> None:
-    """In place, and then the state has what Eureka holds, or by a replacement; never for nothing."""
+    """Each changed property is updated in place, after which the state equals Eureka, or needs a
+    replacement.
+    """
     inputs = plugin.check(news)
     state = plugin.create(inputs)
     for name, (value, single, _) in EACH.items():
@@ -123,7 +127,7 @@ def test_each_property_is_compared_and_updated(plugin: Plugin, news: Properties)
 
 
 def test_unknown_values_in_a_preview(plugin: Plugin, news: Properties) -> None:
-    """Check and diff run in previews, where anything may be unknown; the marker comes back as it went."""
+    """Check and diff accept unknown values, as in previews, and return the engine's marker for them."""
     state = {**plugin.check(news), "status": "UP"}
     unknown = plugin.check(
         {**news, "host_name": rpc.UNKNOWN, "port": rpc.UNKNOWN, "metadata": {"a": rpc.UNKNOWN}}
@@ -137,20 +141,20 @@ def test_unknown_values_in_a_preview(plugin: Plugin, news: Properties) -> None:
 
 
 def test_check_and_diff_need_no_eureka(plugin: Plugin, news: Properties) -> None:
-    """A preview in a pull request reaches no registry."""
+    """Check and diff contact no server, as in a pull request's preview."""
     inputs = plugin.check({**news, "service_url": NOBODY})
     assert plugin.diff({**plugin.check(news), "status": "UP"}, inputs) == (True, ["service_url"], False)
 
 
 def test_problems_come_with_their_property(plugin: Plugin, news: Properties) -> None:
-    """As Pulumi shows them."""
+    """Each problem names its property, as Pulumi shows it."""
     port, renewer = plugin.check({**news, "port": 0, "renewer": ""})["failures"]
     assert re.fullmatch(r"port: (0 )?must be a whole number from 1 to 65535", port)
     assert renewer.startswith("renewer: a registration that nobody renews lapses")
 
 
 def test_an_unreachable_eureka_is_an_error_and_never_a_blank_id(plugin: Plugin, news: Properties) -> None:
-    """A blank id would drop the registration from the state."""
+    """If no server answers, calls raise: a blank id would drop the registration from the state."""
     state = plugin.check({**news, "service_url": NOBODY})
     for call in (plugin.read, plugin.create, plugin.delete):
         with pytest.raises(grpc.RpcError) as raised:
@@ -159,7 +163,9 @@ def test_an_unreachable_eureka_is_an_error_and_never_a_blank_id(plugin: Plugin, 
 
 
 def test_gone_needs_the_word_of_every_server(plugin: Plugin, news: Properties, shared: Servers) -> None:
-    """One server that does not answer may still hold it."""
+    """A read calls an instance gone only if every server says so: one that does not answer may still hold
+    it.
+    """
     state = plugin.check({**news, "service_url": f"{NOBODY},{shared.eureka_urls[0]}"})
     with pytest.raises(grpc.RpcError) as raised:
         plugin.read(state)
@@ -170,7 +176,9 @@ def test_gone_needs_the_word_of_every_server(plugin: Plugin, news: Properties, s
 
 
 def test_creating_twice_is_creating_once(plugin: Plugin, peer: Peer, news: Properties) -> None:
-    """The CLI may die between the registration and the state."""
+    """A second create with the same inputs succeeds, since the CLI may die before it has written the
+    state.
+    """
     inputs = plugin.check(news)
     first = plugin.create(inputs)
     second = plugin.create(inputs)
@@ -181,7 +189,7 @@ def test_creating_twice_is_creating_once(plugin: Plugin, peer: Peer, news: Prope
 
 
 def test_four_calls_at_once(plugin: Plugin, peer: Peer, news: Properties) -> None:
-    """As many as the plugin process takes; also for one registration."""
+    """Four calls run at once, as many as the plugin process allows, even for one registration."""
     several = [plugin.check({**news, "instance_id": f"at-once-{number % 8}"}) for number in range(16)]
     with ThreadPoolExecutor(4) as executor:
         states = list(executor.map(plugin.create, several))
@@ -191,7 +199,7 @@ def test_four_calls_at_once(plugin: Plugin, peer: Peer, news: Properties) -> Non
 
 
 def test_somebody_elses_instance_is_left_alone(plugin: Plugin, peer: Peer, news: Properties) -> None:
-    """It does not matter whether an application or another Eurekube registered it."""
+    """Create refuses an id that another application or another Eurekube has registered."""
     inputs = plugin.check(news)
     theirs = Instance(inputs["application"], inputs["instance_id"], "192.0.2.99", "192.0.2.99", Port(1))
     peer.register(theirs)
@@ -204,7 +212,7 @@ def test_somebody_elses_instance_is_left_alone(plugin: Plugin, peer: Peer, news:
 
 
 def test_adopting_takes_over(plugin: Plugin, peer: Peer, news: Properties) -> None:
-    """And from then on it is ours, also to remove."""
+    """With ``on_conflict`` set to adopt, create takes over the instance, and delete removes it."""
     inputs = plugin.check({**news, "on_conflict": "adopt"})
     peer.register(Instance(inputs["application"], inputs["instance_id"], "192.0.2.99", "192.0.2.99", Port(1)))
     state = plugin.create(inputs)
@@ -216,7 +224,7 @@ def test_adopting_takes_over(plugin: Plugin, peer: Peer, news: Properties) -> No
 
 
 def test_the_states_owner_decides_what_may_be_updated(plugin: Plugin, peer: Peer, news: Properties) -> None:
-    """A renamed stack updates its own in place, with the id it has."""
+    """A renamed stack updates its registration in place, under the same id."""
     inputs = plugin.check(news)
     state = plugin.create(inputs)
     owner = news["owner"].replace("/dev/", "/production/")
@@ -233,7 +241,9 @@ def test_the_states_owner_decides_what_may_be_updated(plugin: Plugin, peer: Peer
 
 
 def test_a_stolen_registration_shows_and_is_not_removed(plugin: Plugin, peer: Peer, news: Properties) -> None:
-    """Refresh tells, up refuses, destroy leaves it alone."""
+    """If another owner takes the registration a refresh shows it, an update refuses, and a delete leaves
+    it.
+    """
     inputs = plugin.check(news)
     state = plugin.create(inputs)
     instance = held(peer, state)
@@ -259,7 +269,9 @@ def test_a_stolen_registration_shows_and_is_not_removed(plugin: Plugin, peer: Pe
 def test_a_machine_that_registers_itself_is_refused(
     start_plugin: StartPlugin, peer: Peer, news: Properties
 ) -> None:
-    """As soon as a list has it: callers would find it twice."""
+    """Create refuses an address that registered itself as soon as a list shows it, since callers would
+    find it twice.
+    """
     plugin = start_plugin()
     inputs = plugin.check(news)
     itself = Instance(inputs["application"], "itself", "host", "192.0.2.10", Port(8080))
@@ -272,7 +284,7 @@ def test_a_machine_that_registers_itself_is_refused(
 
 
 def test_a_persons_override_outlives_updates(plugin: Plugin, peer: Peer, news: Properties) -> None:
-    """Where no status is asked for, a person's OUT_OF_SERVICE is theirs."""
+    """If the program sets no status, a person's OUT_OF_SERVICE stays over an update."""
     inputs = plugin.check(news)
     state = plugin.create(inputs)
     instance = held(peer, state)
@@ -285,7 +297,9 @@ def test_a_persons_override_outlives_updates(plugin: Plugin, peer: Peer, news: P
 
 
 def test_a_status_that_is_asked_for_is_enforced(plugin: Plugin, peer: Peer, news: Properties) -> None:
-    """Through every state, also those that Eureka takes from nobody but a person."""
+    """A status of the program is reached from any other, including those that Eureka accepts only from a
+    person.
+    """
     state: Properties | None = None
     for status in ("OUT_OF_SERVICE", "UP", "DOWN", "OUT_OF_SERVICE", "DOWN", "STARTING", "UP"):
         inputs = plugin.check({**news, "status": status})
@@ -306,7 +320,9 @@ def test_a_status_that_is_asked_for_is_enforced(plugin: Plugin, peer: Peer, news
 def test_the_state_of_an_earlier_release_is_understood(
     file: Path, start_plugin: StartPlugin, shared: Servers
 ) -> None:
-    """By the provider that is pickled in it: checked, compared, registered, read and removed as it is."""
+    """A state of an earlier release, with its pickled provider, can be checked, compared, registered, read
+    and removed.
+    """
     text = file.read_text().replace("http://eureka.example.com:8761/eureka", shared.eureka_urls[0])
     exported = json.loads(text)["deployment"]["resources"]
     resources = [each for each in exported if "__provider" in each.get("inputs", {})]
@@ -336,7 +352,7 @@ def test_the_state_of_an_earlier_release_is_understood(
 
 
 def test_draining_takes_out_of_service_first(plugin: Plugin, peer: Peer, news: Properties) -> None:
-    """Callers forget it before it is gone."""
+    """A delete sets OUT_OF_SERVICE and waits for the drain before it removes."""
     state = plugin.create(plugin.check({**news, "drain_seconds": 2}))
     with ThreadPoolExecutor(1) as executor:
         started = time.monotonic()
@@ -352,14 +368,16 @@ def test_draining_takes_out_of_service_first(plugin: Plugin, peer: Peer, news: P
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[Lab]:
-    """A server that asks for a password."""
+    """Start a server that asks for a password."""
     with Lab(eureka=1, kubernetes=False, security="basic") as running:
         yield running
 
 
 @pytest.mark.real_server("it asks for passwords")
 def test_credentials_come_from_configuration_or_environment(start_plugin: StartPlugin, secured: Lab) -> None:
-    """And never from the state; a server that wants others says so in one sentence."""
+    """Credentials come from configuration or environment, never from the state; if a server refuses them,
+    one sentence says so.
+    """
     news = {
         "application": "secured",
         "host_name": "192.0.2.10",
@@ -389,7 +407,9 @@ def test_credentials_come_from_configuration_or_environment(start_plugin: StartP
 def test_a_status_that_is_no_longer_asked_for_goes_back_to_up(
     plugin: Plugin, peer: Peer, news: Properties, status: Status
 ) -> None:
-    """But not where a person changed it since, whether or not a refresh has seen that."""
+    """A status that the program no longer sets returns to UP, unless a person changed it, whether or not a
+    refresh saw that.
+    """
     asked, not_asked = plugin.check({**news, "status": status}), plugin.check(news)
     state = plugin.create(asked)
     assert plugin.diff(state, not_asked)[0]
@@ -414,7 +434,9 @@ def test_a_status_that_is_no_longer_asked_for_goes_back_to_up(
 def test_four_drains_end_when_the_engine_says_cancel(
     start_plugin: StartPlugin, peer: Peer, news: Properties
 ) -> None:
-    """They leave no thread of the SDK's four; what was out of service is back, and none begins any more."""
+    """A cancel ends four drains that occupy all of the SDK's threads, puts instances back into service,
+    and lets no further drain begin.
+    """
     plugin = start_plugin()
     states = [
         plugin.create(plugin.check({**news, "instance_id": f"{number}", "drain_seconds": 600}))

@@ -1,4 +1,4 @@
-"""A stack's registration that servers give each other once more while it is removed."""
+"""A stack's registration that servers give back to each other while the stack removes it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ OWNER = "stack/org/demo/dev/vm"
 def test_what_a_forwarded_renewal_brings_back_is_removed_again(
     peers: Peers, app: str, drain_seconds: int
 ) -> None:
-    """A renewal that was under way gives it back to one server; the second look finds it there."""
+    """A forwarded renewal may give a removed registration back to a server; the second look finds and
+    removes it.
+    """
     instance = Instance(
         application=app,
         instance_id=f"vm.dev.demo:{app}:8080",
@@ -53,7 +55,7 @@ def test_what_a_forwarded_renewal_brings_back_is_removed_again(
     last = peers.read(*instance.key)
 
     def give_back(seconds: float) -> None:
-        """Remove it at one server alone, as that server does by itself."""
+        """Register the removed instance at one server, as a peer's forwarded renewal does."""
         nonlocal last
         clock.sleep(seconds)  # of the second look: until the removal itself was forwarded, too
         found, _ = peers.everywhere(lambda peer: peer.read(*instance.key))

@@ -1,4 +1,4 @@
-"""Real ZooKeeper servers: what becomes of what is registered when servers, sessions or others fail."""
+"""Registrations in a real ZooKeeper while servers, sessions or other writers interfere."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SECONDS = 30.0
 
 
 def instance(name: str, owner: str | None = OWNER, uid: str = CLUSTER.uid) -> Instance:
-    """One that an owner wants."""
+    """Return an instance of an owner."""
     metadata = {"eurekube.owner": owner, "eurekube.cluster-uid": uid} if owner else {}
     return Instance(
         "RATING", name, "10.0.0.1", "10.0.0.1", Port(8080), vip_address="Rating", metadata=metadata
@@ -56,24 +56,24 @@ def instance(name: str, owner: str | None = OWNER, uid: str = CLUSTER.uid) -> In
 
 
 def registers(*instances: Instance) -> Plan:
-    """A plan that registers these."""
+    """Return a plan that registers these instances."""
     return Plan(tuple(Change(Action.REGISTER, one) for one in instances))
 
 
 def removes(*instances: Instance) -> Plan:
-    """A plan that removes these."""
+    """Return a plan that removes these instances."""
     return plan((), instances, OWNER)
 
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[ZooKeepers]:
-    """An ensemble; each test leaves it whole."""
+    """Start an ensemble of three servers; each test leaves it running."""
     with ZooKeepers(3) as made:
         yield made
 
 
 def connection(url: str, **said: str) -> ZooKeeperConnection:
-    """A connection."""
+    """Return a connection to this URL."""
     return ZooKeeperConnection.configured({"url": url, **said}.get)
 
 
@@ -81,7 +81,7 @@ def connection(url: str, **said: str) -> ZooKeeperConnection:
 def leading(
     to: ZooKeeperConnection, cluster: Cluster = CLUSTER, may_write: Callable[[], bool] = lambda: True
 ) -> Iterator[ZooKeeperRegistry]:
-    """A registry that was read, and leads."""
+    """Yield a registry that has read the ensemble and leads."""
     made = ZooKeeperRegistry(to, cluster, "operator", 15.0, may_write=may_write, check_cluster=True)
     made.start()
     try:
@@ -94,13 +94,13 @@ def leading(
 
 @pytest.fixture
 def to(three: ZooKeepers, unique_name: str) -> ZooKeeperConnection:
-    """The ensemble, through proxies, with a root of the test's own."""
+    """Return a connection to the ensemble through proxies, with a root node of the test's own."""
     return connection(f"{three.proxied_url}/{unique_name}")
 
 
 @pytest.fixture
 def other(three: ZooKeepers, to: ZooKeeperConnection) -> Iterator[ZooKeeperServers]:
-    """Somebody else who reads and writes there, by another way."""
+    """Return another client of the same root node, which does not use the proxies."""
     made = ZooKeeperServers(connection(three.url + to.root))
     made.connect()
     yield made
@@ -109,19 +109,19 @@ def other(three: ZooKeepers, to: ZooKeeperConnection) -> Iterator[ZooKeeperServe
 
 @pytest.fixture
 def registry(to: ZooKeeperConnection) -> Iterator[ZooKeeperRegistry]:
-    """A registry that leads, with one instance."""
+    """Return a registry that leads and has registered one instance."""
     with leading(to) as made:
         assert made.apply(registers(instance("a")), OWNER).failures == ()
         yield made
 
 
 def is_well(registry: ZooKeeperRegistry) -> bool:
-    """Return whether it was read and answers."""
+    """Return whether the registry has read the ensemble, which answers."""
     return registry.condition() == Healthy()
 
 
 def ids(of: ZooKeeperServers | ZooKeeperRegistry) -> set[str]:
-    """The ids of all instances; none of a server that has just failed."""
+    """Return the ids of all instances; none if the server has just failed."""
     try:
         there = of.known() if isinstance(of, ZooKeeperRegistry) else of.list_everywhere()[0]
     except RegistryError:
@@ -130,7 +130,7 @@ def ids(of: ZooKeeperServers | ZooKeeperRegistry) -> set[str]:
 
 
 def is_done(registry: ZooKeeperRegistry, steps: Plan) -> bool:
-    """Carry out a plan; whether all of it was."""
+    """Carry out a plan; return whether all changes succeeded."""
     return registry.apply(steps, OWNER).failures == ()
 
 
@@ -138,7 +138,7 @@ def is_done(registry: ZooKeeperRegistry, steps: Plan) -> bool:
 def test_a_member_that_fails_costs_nothing(
     three: ZooKeepers, registry: ZooKeeperRegistry, other: ZooKeeperServers, fault: str
 ) -> None:
-    """Whichever it was: another one is asked within seconds, and what changed is found."""
+    """If any member fails another one is used within seconds, and changes made meanwhile are found."""
     for server, proxy in zip(three.servers, three.proxies, strict=True):
         if fault == "cut off":
             proxy.hang()
@@ -167,7 +167,9 @@ def test_a_member_that_fails_costs_nothing(
 def test_without_a_majority_everything_stays(
     three: ZooKeepers, registry: ZooKeeperRegistry, other: ZooKeeperServers
 ) -> None:
-    """Nothing is lost or said to be done; what was to leave is removed once it answers."""
+    """Without a majority nothing is removed, and no write is reported as done; due removals happen once
+    the ensemble answers.
+    """
     ends = [server for server in three.servers if server.role() == "follower"]
     for server in ends:
         server.kill()
@@ -179,7 +181,9 @@ def test_without_a_majority_everything_stays(
         registry.let_lapse(instance("a"))
 
         def lasts() -> bool:
-            """Return whether it was noticed for good: a leader answers on until it misses its followers."""
+            """Return whether the registry has noticed the loss for good: a leader answers until it misses
+            its followers.
+            """
             found = registry.condition()
             return isinstance(found, Failing) and found.lasts
 
@@ -198,7 +202,7 @@ def test_without_a_majority_everything_stays(
 def test_a_lost_session_takes_nothing_out(
     three: ZooKeepers, registry: ZooKeeperRegistry, other: ZooKeeperServers
 ) -> None:
-    """Not even one that ended for good; what changed meanwhile is found."""
+    """No instance leaves when a session is lost or expires, and changes made meanwhile are found."""
     for proxy in three.proxies:
         proxy.hang()
     time.sleep(8.0)  # a session lives for six seconds
@@ -215,7 +219,9 @@ def test_names_that_do_not_resolve_for_a_while(
     other: ZooKeeperServers,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As in python-zk/kazoo#622, where the client ended for good: pods of an ensemble lose their names."""
+    """The client survives host names that do not resolve for a while, where kazoo's ended for good
+    (python-zk/kazoo#622).
+    """
     resolve, away = socket.getaddrinfo, threading.Event()
 
     def resolved(host: Any, *rest: Any, **more: Any) -> Any:
@@ -239,7 +245,9 @@ def test_names_that_do_not_resolve_for_a_while(
 def test_what_others_wrote_is_judged_by_its_owner(
     registry: ZooKeeperRegistry, other: ZooKeeperServers
 ) -> None:
-    """Also what stands there since a moment ago, of which no watch has reported."""
+    """The writer neither removes nor replaces a node that another client has put in place of ours, even
+    before a watch reports it.
+    """
     path = path_of(other.connection.root, instance("a"))
     other.client.delete(path)
     other.client.create(path, encode(instance("a", None), 1))
@@ -252,7 +260,7 @@ def test_what_others_wrote_is_judged_by_its_owner(
 def test_a_persons_status_stays_and_the_removal_still_happens(
     registry: ZooKeeperRegistry, other: ZooKeeperServers
 ) -> None:
-    """As an actuator call of the application would set it."""
+    """A status that the application's actuator set stays over an update, and does not stop the removal."""
     path = path_of(other.connection.root, instance("a"))
     document = json.loads(other.client.get(path)[0])
     document["payload"]["metadata"][STATUS_KEY] = "OUT_OF_SERVICE"
@@ -269,14 +277,14 @@ def test_a_persons_status_stays_and_the_removal_still_happens(
 
 
 class Raced(Ensemble):
-    """A client that somebody else is faster than, once, after each first read."""
+    """A client for which another writer acts once, after its next read."""
 
     race: Callable[[], None] | None = None
 
     def nodes(
         self, paths: Iterable[str], watch: Callable[[Any], None] | None = None
     ) -> dict[str, Node | None]:
-        """Read, and then have the other one act."""
+        """Read the nodes, then let another writer change them before the answer is used."""
         found = super().nodes(paths, watch)
         race, self.race = self.race, None
         if race is not None:
@@ -286,7 +294,7 @@ class Raced(Ensemble):
 
 @pytest.fixture
 def raced(to: ZooKeeperConnection) -> Iterator[tuple[Raced, Writer]]:
-    """A writer whose client is one."""
+    """Return a client for which another writer acts once after its next read, and a writer that uses it."""
     ensemble = Raced(to)
     ensemble.client.start()
     writer = Writer(ensemble, Nodes(CLUSTER, checks_cluster=True), CLUSTER, "operator", lambda: True)
@@ -300,7 +308,9 @@ def raced(to: ZooKeeperConnection) -> Iterator[tuple[Raced, Writer]]:
 def test_what_is_replaced_after_it_was_read_is_read_again(
     raced: tuple[Raced, Writer], other: ZooKeeperServers, act: str
 ) -> None:
-    """Somebody else's node in the place of ours is neither written nor removed."""
+    """If another client replaces our node after the read, the writer neither changes nor removes the new
+    one.
+    """
     ensemble, writer = raced
     path = path_of(other.connection.root, instance("a"))
     theirs = encode(instance("a", None), 1)
@@ -319,8 +329,9 @@ def test_what_is_replaced_after_it_was_read_is_read_again(
 def test_what_somebody_removed_does_not_come_back_by_an_update(
     registry: ZooKeeperRegistry, other: ZooKeeperServers
 ) -> None:
-    """Its pod may be gone: anyone who wants it registers it, when a watch has reported that it is not
-    there."""
+    """An update does not create a removed node again, since its pod may be gone; the next reconcile
+    decides.
+    """
     other.client.delete(path_of(other.connection.root, instance("a")))
     changed = replace(instance("a"), host_name="10.0.0.9")
     assert registry.apply(Plan((Change(Action.UPDATE, changed, changed),)), OWNER).failures == ()
@@ -331,7 +342,7 @@ def test_what_somebody_removed_does_not_come_back_by_an_update(
 def test_a_status_that_is_set_after_it_was_read_stays(
     raced: tuple[Raced, Writer], other: ZooKeeperServers
 ) -> None:
-    """The write that did not know of it is not done."""
+    """If a person sets a status after the read, the write that does not know of it is not carried out."""
     ensemble, writer = raced
     path = path_of(other.connection.root, instance("a"))
 
@@ -349,7 +360,7 @@ def test_a_status_that_is_set_after_it_was_read_stays(
 
 
 def test_a_foreign_payload_costs_only_itself(registry: ZooKeeperRegistry, other: ZooKeeperServers) -> None:
-    """It is shown as unreadable, and never changed."""
+    """A node with a foreign payload is shown as unreadable and never changed, and the others are read."""
     path = path_of(other.connection.root, instance("theirs"))
     other.client.create(path, b'{"name": "Rating", "payload": {"@class": "com.example.Other"}}')
     wait_until(lambda: ids(registry) == {"a", "theirs"}, "it to be read", SECONDS)
@@ -363,7 +374,9 @@ def test_a_foreign_payload_costs_only_itself(registry: ZooKeeperRegistry, other:
 
 
 def test_a_changed_name_moves_the_node(registry: ZooKeeperRegistry, other: ZooKeeperServers) -> None:
-    """A former name's node goes once the new one stands, also where a move was cut short."""
+    """The node under the former name is removed once the one under the new name exists, even if an earlier
+    move stopped half-way.
+    """
     moved = replace(instance("a"), vip_address="Stars", secure_vip_address="")
     other.client.create(path_of(other.connection.root, moved), encode(moved, 1), makepath=True)
     wait_until(lambda: len(registry.known(owner=OWNER)) == 2, "both", SECONDS)
@@ -374,7 +387,7 @@ def test_a_changed_name_moves_the_node(registry: ZooKeeperRegistry, other: ZooKe
 
 
 def test_another_cluster_of_our_name_is_refused(to: ZooKeeperConnection, registry: ZooKeeperRegistry) -> None:
-    """And nothing of it is touched."""
+    """A cluster of the same name with another UID is refused, and its nodes stay unchanged."""
     assert is_well(registry)
     twin = Cluster("lab", "uid-2")
     with leading(to, twin) as made:
@@ -388,7 +401,7 @@ def test_another_cluster_of_our_name_is_refused(to: ZooKeeperConnection, registr
 def test_a_replica_that_lost_the_lease_writes_nothing(
     to: ZooKeeperConnection, other: ZooKeeperServers
 ) -> None:
-    """Also what was to be removed once the ensemble answers."""
+    """A replica that lost the Lease removes nothing, not even removals that were due."""
     leads = [True]
     with leading(to, may_write=lambda: leads[0]) as made:
         made.apply(registers(instance("a")), OWNER)
@@ -399,7 +412,9 @@ def test_a_replica_that_lost_the_lease_writes_nothing(
 
 
 def test_the_marker_says_who_wrote(registry: ZooKeeperRegistry, other: ZooKeeperServers) -> None:
-    """And whatever its cluster has is left behind once it is old, or gone, but for what pods have."""
+    """The marker names the operator; when it is old or gone its cluster's nodes count as left behind,
+    except those of pods.
+    """
     assert is_well(registry)
     assert other.marker("lab") == ("operator", False)
     assert other.left_behind() == {}
@@ -415,7 +430,9 @@ def test_the_marker_says_who_wrote(registry: ZooKeeperRegistry, other: ZooKeeper
 
 
 def test_only_its_user_changes_what_was_written(three: ZooKeepers, unique_name: str) -> None:
-    """By digest; everybody reads it. Who may not write says so."""
+    """With a digest user everybody may read a node, and only that user may write it; a refused write says
+    so.
+    """
     to = connection(f"{three.url}/{unique_name}", user="eureka", password="s3cret")
     stranger = ZooKeeperServers(connection(f"{three.url}/{unique_name}"))
     stranger.connect()
@@ -437,8 +454,7 @@ def test_only_its_user_changes_what_was_written(three: ZooKeepers, unique_name: 
 
 
 def test_two_users_register_beside_each_other(three: ZooKeepers, unique_name: str) -> None:
-    """Anyone who came first made the root and the markers' folder: the other one, and anybody, adds to
-    them."""
+    """The first user creates the root and the markers' folder so that a second user can add nodes."""
     root = f"/{unique_name}"
     first = connection(three.url + root, user="first", password="s3cret")
     second = connection(three.url + root, user="second", password="s3cret")
@@ -463,7 +479,7 @@ def test_a_removal_that_is_denied_is_said_once_and_tried_again(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Seldom, not with each look at what is to leave; it goes as soon as it may."""
+    """A denied removal is logged once, tried again at long intervals, and happens once it is allowed."""
     monkeypatch.setattr(zookeeper_registry, "AGAIN_SECONDS", 0.1)
     monkeypatch.setattr(zookeeper_registry, "DENIED_SECONDS", 0.5)
     service = path_of(other.connection.root, instance("a")).rpartition("/")[0]
@@ -492,7 +508,7 @@ def test_a_removal_that_is_denied_is_said_once_and_tried_again(
 # kazoo leaves the sockets of handshakes that failed to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_tls(tmp_path: Path, unique_name: str) -> None:
-    """With the authority that is named, and with no other."""
+    """A TLS connection accepts the named authority, and no other."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl makes the certificates, and is not installed")
     own, strange = make_certificate(tmp_path, "own"), make_certificate(tmp_path, "strange")
@@ -510,7 +526,7 @@ def test_tls(tmp_path: Path, unique_name: str) -> None:
 def test_two_thousand_instances(
     registry: ZooKeeperRegistry, to: ZooKeeperConnection, three: ZooKeepers
 ) -> None:
-    """Registered, read by another replica, found again after a lost connection, and removed."""
+    """2,000 instances are registered, read by another replica, found after a lost connection, and removed."""
     many = [instance(f"many-{number}") for number in range(2_000)]
     assert registry.apply(registers(*many), OWNER).failures == ()
     with leading(to, may_write=lambda: False) as standby:

@@ -1,7 +1,7 @@
-"""A process that is killed at any write to a real ZooKeeper, before or after it is done, costs nothing.
+"""A process that is killed before or after any write to a real ZooKeeper does no harm.
 
-SIGKILL reaches it between two requests. What is registered and wanted stands at each moment, and the next
-leader makes good what was left.
+SIGKILL reaches the process between two requests. Wanted registrations stand at each moment, and the next
+leader completes the work.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ THEIRS = instance("theirs", owner=None, vip_address="Theirs")
 
 @pytest.fixture(scope="module")
 def ensemble() -> Iterator[ZooKeepers]:
-    """One server."""
+    """Start one ZooKeeper server."""
     with ZooKeepers() as made:
         yield made
 
 
 def worked(url: str, root: str, work: str, killer: Killer) -> None:
-    """Run a process that does a work, until it ends or is killed."""
+    """Run a process with one task until it ends or is killed."""
     with WritesProxy(int(url.rpartition(":")[2]), killer.told) as proxy:
         words = [
             sys.executable,
@@ -56,7 +56,7 @@ def worked(url: str, root: str, work: str, killer: Killer) -> None:
 def test_a_process_that_is_killed_at_a_write_costs_nothing(
     ensemble: ZooKeepers, unique_name: str, work: str, moment: Moment
 ) -> None:
-    """Whichever write it was: nothing that is wanted was away, and nothing of others is touched."""
+    """Whichever write it was, no wanted instance was missing, and no node of others was changed."""
     before, wanted = WORKS[work]
     stays = {one.instance_id for one in before} & {one.instance_id for one in wanted}
     killed = []

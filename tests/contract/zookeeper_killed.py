@@ -1,4 +1,4 @@
-"""A process that works on a ZooKeeper once, and may be killed meanwhile: see test_zookeeper_killed.
+"""A process that carries out one task in ZooKeeper, and may be killed meanwhile: see test_zookeeper_killed.
 
 ``python -m tests.contract.zookeeper_killed URL WORK``
 """
@@ -21,7 +21,7 @@ SECONDS = 30.0
 
 
 def instance(name: str, owner: str | None = OWNER, vip_address: str = "Rating") -> Instance:
-    """One that an owner wants."""
+    """Return an instance of an owner."""
     metadata = {"eurekube.owner": owner, "eurekube.cluster-uid": CLUSTER.uid} if owner else {}
     address, port = "10.0.0.1", Port(8080)
     return Instance(
@@ -42,11 +42,11 @@ WORKS: dict[str, tuple[list[Instance], list[Instance]]] = {
     "move to another name": ([STAYS], [MOVED]),
     "let lapse": ([STAYS, instance("goes")], [STAYS]),
 }
-"""By name: what stands there before, and what is wanted."""
+"""Tasks by name: the instances that exist before, and those that are wanted."""
 
 
 def lead(url: str, work: str) -> None:
-    """Come to lead, and bring the registry to what is wanted, as the next leader does."""
+    """Begin to lead, and bring the registry to the wanted instances, as the next leader does."""
     _, wanted = WORKS[work]
     to = ZooKeeperConnection.configured({"url": url}.get)
     registry = ZooKeeperRegistry(to, CLUSTER, "operator", 15.0, check_cluster=True)

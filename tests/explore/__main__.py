@@ -1,7 +1,7 @@
-"""``python -m tests.explore``: single faults first, then random sets of them, in several processes.
+"""``python -m tests.explore``: explore single faults first, then random sets of them, in several processes.
 
-Each process draws from a seed of its own, which follows from the one that is printed: the same seed and
-number of processes give the same sequences in the same order, up to where the time ends.
+Each process has a seed of its own, which follows from the printed one: the same seed and number of processes
+give the same sequences in the same order, until the time ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.explore.fleet import Fleet, Order
 
 
 def main() -> int:
-    """Explore; 1 where something did not hold."""
+    """Explore; return 1 if a rule was violated."""
     parser = argparse.ArgumentParser(prog="python -m tests.explore", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))

@@ -24,18 +24,20 @@ ALL = (*EDITS, *SECOND_THOUGHTS)
 _MOST_FAULTS = 5
 
 SHELLS = (Engine, NativeEngine, RefreshingEngine)
-"""Pulumi with the dynamic and with the native provider, the latter also with a refresh before each update."""
+"""Simulated engines: with the dynamic provider, with the native one, and with the native one and a read
+before each update.
+"""
 
 Tool = type[Engine] | type[Stateless]
 Trial = tuple[Edit, Faults, int, Tool]
 
 
 def sequences(seed: int, end: float, edits: Sequence[Edit] = ALL, part: Part = WHOLE) -> Iterator[str]:
-    """Try sequences until ``end``; what did not hold of each, or nothing.
+    """Try sequences until the time ``end``; yield the violations of each, or nothing.
 
-    Each edit comes without trouble first. Then single faults, single acts of others and sets of several
-    faults take turns, in an order that the seed draws; single ones come once each. Between them come
-    generated programs. An edit of which something does not hold is tried no more: the others are.
+    Each edit comes without a fault first. Then single faults, single acts of others and sets of several
+    faults take turns, in an order that the seed draws; single ones come once each, and generated programs
+    come between them. An edit with a violation is not tried again; the others are.
     """
     draw, failed, settled = part.draw(seed), set[str](), Settled()
 
@@ -99,5 +101,5 @@ def _generated(seed: int, tool: type[Engine], *, described: bool) -> str:
 
 
 def quiet() -> contextlib.AbstractContextManager[object]:
-    """Nothing of what the code under test says of each sequence is shown, until the end of the block."""
+    """Hide what the code under test writes to standard error while the block runs."""
     return contextlib.redirect_stderr(io.StringIO())

@@ -1,4 +1,4 @@
-"""``eurekube drain`` and ``undrain``, the real commands, with a fault or an act at each request."""
+"""The real commands ``eurekube drain`` and ``undrain``, with a fault or an act of others at each request."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Command = Callable[[argparse.Namespace], int]
 
 
 class Drained:
-    """An instance that a person drains, and puts back.
+    """An instance that a person drains and puts back into service, with faults.
 
-    :param is_back: True if putting back is what is disturbed, or else the drain.
+    :param is_back: True if the undrain is disturbed, False if the drain is.
     :param registered_out: nobody drains it: it registered itself as OUT_OF_SERVICE, and is put into service.
     :param interrupted_at: the number of the request after which somebody presses Ctrl-C.
     :ivar died: called as the command is killed or interrupted.
@@ -53,7 +53,7 @@ class Drained:
         self.requests = 0
 
     def run(self) -> list[str]:
-        """Run it; what did not hold."""
+        """Run the commands; return the violations."""
         edit = _EDIT if len(self._urls) == 1 else at_two_servers(_EDIT)
         with owned(self.world):
             if self._registered_out:
@@ -95,7 +95,7 @@ class Drained:
             raise KeyboardInterrupt
 
     def _must_hold(self, status: str, code: int | None) -> None:
-        """A command that says that all is well has done it at every server."""
+        """Check that a command which exits with 0 has set the status at every server."""
         for url, server in self.cluster.servers.items():
             info = server.registry.get(*PLACE)
             if info is None:
@@ -106,7 +106,7 @@ class Drained:
                 self.violations.append(f"{info.overridden} is left over it at {url}")
 
     def _command(self, command: object) -> int | None:
-        """The exit code; None for one that was killed."""
+        """Run a command; return its exit code, or None if it was killed."""
         self.world.new_process()
         parser = argparse.ArgumentParser()
         command.add_to(parser)  # type: ignore[attr-defined]

@@ -1,8 +1,7 @@
-"""Pulumi's engine, played: the order of its steps, its state, and how a run ends.
+"""A simulation of Pulumi's engine: the order of its steps, its state, and the end of a run.
 
 Creations and updates come first, in the program's order; removals last, in the reverse order. A step that
-fails ends the run: what comes after it does not happen, removals included. The state is written after each
-step.
+fails ends the run: later steps do not happen, removals included. The state is written after each step.
 """
 
 from __future__ import annotations
@@ -25,8 +24,9 @@ from tests.explore.shells import (
 from tests.explore.world import Killed, World
 
 Program = Mapping[str, Properties]
-"""The resources of a program in their order: properties by URN, of which the last part is the name. One with
-``instances`` is a EurekaApplication; :data:`FAILS` is a resource of another provider that fails."""
+"""A program's resources in their order: properties by URN, whose last part is the name. One with
+``instances`` is a EurekaApplication; :data:`FAILS` is a resource of another provider that fails.
+"""
 
 FAILS: Properties = {"fails": True}
 
@@ -39,7 +39,9 @@ _RESOURCES = (
 
 @functools.cache
 def memories() -> list[Any]:
-    """Return the memory of the plugin's process: the objects that its modules make when they are imported."""
+    """Return the objects that a plugin process keeps in memory: those that its modules make when they are
+    imported.
+    """
     found = {
         id(thing): thing
         for name, module in list(sys.modules.items())
@@ -55,8 +57,8 @@ class Entry:
     """A resource in the state.
 
     :ivar url: of its provider's Eureka.
-    :ivar is_replaced: its successor is there, and it is to be removed.
-    :ivar is_half_made: its last step failed, and left it in the state: the next run updates it in any case.
+    :ivar is_replaced: its replacement exists, and it is to be removed.
+    :ivar is_half_made: its last step failed and left it in the state: the next run updates it in any case.
     :ivar is_refreshed_first: its provider asked for a read before each update.
     """
 
@@ -72,7 +74,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Run:
-    """How a run went."""
+    """The result of a run."""
 
     steps: list[str] = field(default_factory=list)
     error: str = ""
@@ -80,12 +82,12 @@ class Run:
 
     @property
     def ended_well(self) -> bool:
-        """Return whether every request was carried out."""
+        """True if the run neither failed nor was killed."""
         return not self.error and not self.killed
 
 
 class Engine:
-    """One stack, of the dynamic provider's resources."""
+    """One stack with the dynamic provider's resources."""
 
     shell: ClassVar[MakeShell] = DynamicShell
 
@@ -95,7 +97,7 @@ class Engine:
         self.aliases: Mapping[str, str] = {}
 
     def up(self, program: Program, *, refresh: bool = False, targets: frozenset[str] | None = None) -> Run:
-        """``pulumi up``, in a process of its own."""
+        """Run ``pulumi up`` in a process of its own."""
         self._new_process()
         run = Run()
         try:
@@ -112,7 +114,7 @@ class Engine:
         return run
 
     def refresh(self) -> Run:
-        """``pulumi refresh``, in a process of its own."""
+        """Run ``pulumi refresh`` in a process of its own."""
         self._new_process()
         run = Run()
         try:
@@ -138,7 +140,7 @@ class Engine:
         return next((one for one in self.state if one.name == name and not one.is_replaced), None)
 
     def _checkpoint(self, what: str, change: Any) -> None:
-        """Write the state; the process may end before."""
+        """Write a change to the state; the process may be killed before or after."""
         self.world.point(f"checkpoint {what}", change)
 
     def _refresh(self, run: Run) -> None:
@@ -242,12 +244,12 @@ class Engine:
 
 
 class NativeEngine(Engine):
-    """One stack, of the native provider's resources."""
+    """One stack with the native provider's resources."""
 
     shell: ClassVar[MakeShell] = NativeShell
 
 
 class RefreshingEngine(NativeEngine):
-    """The same, with a refresh before each update."""
+    """One stack with the native provider's resources, which are read before each update."""
 
     shell: ClassVar[MakeShell] = RefreshingShell

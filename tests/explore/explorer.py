@@ -1,4 +1,4 @@
-"""Tries faults at every request of an edit, and asks what must hold."""
+"""Tries faults at every request of an edit of a stack, and checks the rules."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from tests.explore.world import Fault, Faults, World, owned
 FOREIGN = ("BILLING", "foreign")
 
 ORDINARY_KEYS = frozenset({CacheKey("Application", ALL), CacheKey("Application", DELTA)})
-"""Requests of ordinary clients, which change nothing."""
+"""Cache keys of ordinary clients' requests, which add nothing to a server's cache."""
 
 
 CONFLICT = re.compile("was left as it is|belongs to|registered itself")
-"""Error of a run that meets an instance of somebody else."""
+"""Pattern of errors about an instance of another owner."""
 
 
 Tool = Engine | Stateless
-"""A tool that carries out a program."""
+"""A tool that carries out a program: a simulated engine or ``eurekube apply``."""
 
 
 @dataclass(slots=True)
@@ -57,15 +57,15 @@ class Outcome:
     requests: int = 0
 
     def may_fail(self, at: int, fault: Fault | Act) -> bool:
-        """Return whether such a fault is possible: nothing fails where a run has ended, and the state that is
-        written is lost with the process only.
+        """Return whether a fault is possible at a request: nothing fails at the end of a run, and writing
+        the state fails only with the process.
         """
         what = self.trace[at]
         return not (what.startswith("-- ") or (fault.is_loss and what.startswith("checkpoint")))
 
 
 class Explored:
-    """One edit with its faults, from a fresh server to the last look."""
+    """One edit of a stack with its faults, from a fresh server to the final comparison."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Explored:
         self.world.act = self.others.act
 
     def run(self) -> Outcome:
-        """Run it."""
+        """Run the edit, and return its outcome."""
         with owned(self.world):
             engine = self._begin()
             engine.aliases = self._edit.aliases
@@ -94,7 +94,7 @@ class Explored:
         return self.outcome
 
     def _begin(self) -> Tool:
-        """The first run, which nothing disturbs; or what it left, where that is known."""
+        """Run the first program undisturbed, or continue from a kept copy of its result."""
         engine = self._tool(self.world)
         how = (len(self.cluster.urls), self._tool)
         kept = self._settled and self._settled.start(self._given, how)
@@ -116,7 +116,7 @@ class Explored:
         return engine
 
     def _age(self, engine: Tool) -> None:
-        """Have state and Eureka be what 0.1.0 left."""
+        """Change state and Eureka to what version 0.1.0 would have left."""
         for entry in engine.state:
             entry.outputs.pop("incarnation", None)
         for server in self.cluster.servers.values():
@@ -139,7 +139,7 @@ class Explored:
         self.outcome.requests = len(self.world.trace)
 
     def _settle(self, engine: Tool) -> None:
-        """Run without disturbance until everything is as the program says, and stays so."""
+        """Run without faults until everything is as the program says, and stays so."""
         self.world.faults = {}
         self.others.calm()
         self._wait()
@@ -152,9 +152,9 @@ class Explored:
             self._settled.learn(passed)
 
     def _end(self, engine: Tool, doubled: set[Place], passed: list[bytes]) -> None:
-        """Two runs, a comparison and a refresh; no further than to a state from which that was well.
+        """Run twice, compare and refresh; stop at a state that is known to end well.
 
-        :param passed: is notified of the states on the way.
+        :param passed: gets the states on the way.
         """
         for number in (1, 2):
             if self._settled is not None:
@@ -186,7 +186,7 @@ class Explored:
             self._violated(f"an up after a refresh still changes: {again.steps}")
 
     def _doubled(self) -> set[Place]:
-        """Return our instances beside which the same address registered itself."""
+        """Return our instances whose address has also registered itself."""
         registry = self._first_server.registry
         itself = registry.get(*self.others.beside) if self.others.beside else None
         if itself is None:
@@ -199,13 +199,13 @@ class Explored:
         }
 
     def _wait(self) -> None:
-        """Until lists show what was written, and every cached answer is new."""
+        """Wait until lists show all writes, and every cached answer is new."""
         self.cluster.clock.advance(2_000)
         self.world.watch("what servers sent each other")
         self.cluster.clock.advance(38_000)
 
     def compare(self) -> None:
-        """Each server holds what the program says, and nothing else of ours."""
+        """Check that each server holds what the program says, and no other instance of ours."""
         for server in self.cluster.servers.values():
             self._compare_one(server)
 
@@ -239,7 +239,7 @@ class Explored:
                 self._violated(f"{place} is marked as {mark} in the end")
 
     def _allowed(self, place: Place, status: str, *, is_steady: bool) -> tuple[str, ...]:
-        """Return the statuses that are right in the end: the program's, or what a person has set."""
+        """Return the statuses that are right at the end: the program's, or a person's."""
         if place in self.others.out and is_steady:
             return ("OUT_OF_SERVICE",)
         if place in self.others.doubtful or (status == "UP" and place in self.others.out):
@@ -253,7 +253,7 @@ class Explored:
         return self._places(self._edit.first, self._edit.middle)
 
     def _places(self, *programs: Program) -> set[Place]:
-        """Return the addresses that each program serves, which must never stop to serve."""
+        """Return the instances that each program has UP, which must be callable at every moment."""
         places = [
             {place for place, status in statuses_of(self._edit, program).items() if status == "UP"}
             for program in programs
@@ -301,7 +301,7 @@ def singles(
     tool: Callable[[World], Tool] = Engine,
     settled: Settled | None = None,
 ) -> Iterator[Faults]:
-    """Every fault that there can be at a request of an edit."""
+    """Yield every possible single fault of an edit."""
     calm = Explored(edit, {}, servers, tool, settled).run()
     for at, fault in itertools.product(range(calm.requests), edit.faults):
         if calm.may_fail(at, fault):
@@ -309,9 +309,9 @@ def singles(
 
 
 def acts(edit: Edit, servers: int = 1) -> list[Act]:
-    """Return the acts of others that are possible while an edit runs.
+    """Return the possible acts of others during an edit.
 
-    Nothing where the last run does not refresh, and so does not see it, or takes over what it finds.
+    There are none if the last run does not refresh, and so cannot see them, or adopts what it finds.
     """
     programs = (edit.first, edit.middle, edit.end)
     if not edit.is_refreshed or any(
@@ -334,9 +334,7 @@ def tried(
     tool: Callable[[World], Tool] = Engine,
     settled: Settled | None = None,
 ) -> str:
-    """Return the violations of a sequence, shrunk to its fewest faults and servers; empty where there are
-    none.
-    """
+    """Run a sequence; return its violations with the fewest faults and servers that show them, or nothing."""
     outcome = Explored(edit, faults, servers, tool, settled).run()
     if not outcome.violations:
         return ""
@@ -356,7 +354,7 @@ def tried(
 def describe_failure(
     edit: Edit, faults: Faults, servers: int, outcome: Outcome, tool: Callable[[World], Tool] = Engine
 ) -> str:
-    """A failing sequence for a person."""
+    """Describe a failing sequence for a person."""
     return "\n".join(
         [
             f"{edit.name}: {'; '.join(outcome.violations)}",
@@ -378,5 +376,5 @@ def replay(edit: Edit, faults: Faults, servers: int, tool: Callable[[World], Too
 
 
 def command(sequence: str) -> str:
-    """Return the command line of this exploration."""
+    """Return the command line that replays a sequence."""
     return f"python -m tests.explore --replay {shlex.quote(sequence)}"

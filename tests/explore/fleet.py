@@ -1,4 +1,4 @@
-"""Several processes that explore at once, what they say while they do, and what they found."""
+"""Several processes that explore at once, their reports, and their findings."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from tests.explore import part, sides
 from tests.explore.part import Part
 
 _REPORT_SECONDS = 2.0
-"""How often a process says how far it is."""
+"""Seconds between two reports of a process."""
 
 _SAID_SECONDS = 60.0
-"""How often that is printed."""
+"""Seconds between two printed summaries."""
 
 _STUCK_SECONDS = 300.0
-"""A sequence takes less than a second: after so long it never ends."""
+"""Seconds after which a sequence, which normally takes less than one, counts as stuck."""
 
 _STDERR = 2
-"""Its descriptor: what is written there is shown, whatever stands in for ``sys.stderr``."""
+"""Descriptor of standard error, which is shown even while ``sys.stderr`` is replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order of an exploration.
+    """The parameters of an exploration.
 
-    :ivar share: of the time of each process, what is spent on stacks.
+    :ivar share: the share of each process's time that is spent on stacks.
     """
 
     seed: int
@@ -45,12 +45,14 @@ class Order:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """Return the sides of an exploration by name; the Reconciler alone only where it is asked for."""
+        """The names of the explored sides; the Reconciler alone only if it is asked for."""
         asked = (self.of,) if self.of else tuple(name for name in sides.NAMES if name != sides.RECONCILER)
         return tuple(name for name in sides.sides(self.edit) if name in asked)
 
     def turns(self, job: int) -> list[tuple[str, float]]:
-        """The sides that one process explores, and how long each; every second one in the other order."""
+        """Return the sides that one process explores, each with its seconds; every second process has the
+        reverse order.
+        """
         names = self.sides
         weights = {
             sides.STACKS: self.share,
@@ -68,7 +70,7 @@ class Order:
 class News:
     """The work of one process since its last report.
 
-    :ivar seconds: of the processor.
+    :ivar seconds: processor time.
     """
 
     job: int
@@ -79,7 +81,7 @@ class News:
 
 
 def explore(order: Order, job: int, said: Any) -> None:
-    """One process: explore until the time is over, and say how far it is."""
+    """Explore in one process until the time is over, and report progress."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # its parent ends it
     logging.disable(logging.CRITICAL)
     for side, seconds in order.turns(job):
@@ -100,7 +102,7 @@ def explore(order: Order, job: int, said: Any) -> None:
 
 
 class Fleet:
-    """The processes of one order."""
+    """The processes of one exploration."""
 
     def __init__(self, order: Order, *, ends_at_first: bool = False) -> None:
         self._order, self._ends_at_first = order, ends_at_first
@@ -110,7 +112,7 @@ class Fleet:
         self._began = time.monotonic()
 
     def run(self) -> int:
-        """Run them; 1 where something did not hold."""
+        """Run the processes; return 1 if a rule was violated."""
         order = self._order
         print(
             f"exploring {' and '.join(order.sides)} for {order.minutes:g} minutes in {order.jobs} processes,"
@@ -140,7 +142,7 @@ class Fleet:
         return 1 if self.found else 0
 
     def _listen(self, said: Any, jobs: list[Any]) -> None:
-        """Hear what they say until all have ended."""
+        """Receive reports until all processes have ended."""
         printed = time.monotonic()
         while True:
             alive = [one for one in jobs if one.is_alive()]
@@ -160,7 +162,7 @@ class Fleet:
                 print(f"process {number} ended with {one.exitcode}: see above", flush=True)
 
     def heard(self, news: News) -> None:
-        """Take what a process says; each kind of violation is printed once."""
+        """Process a report; print the first violation of each kind."""
         self._numbers[news.side] += news.number
         self._seconds[news.side] += news.seconds
         if not news.failure:

@@ -1,8 +1,9 @@
-"""Programs drawn from the properties of both resources: after some edits all is as after a fresh start.
+"""Random programs, drawn from the properties of both resources: after some edits Eureka is as after a fresh
+start.
 
-Each edit may lose an answer. Nothing is killed: what a killed process has just registered stands in no state,
-and the next program may not name it any more. The last program then runs undisturbed, twice; and once at an
-empty Eureka.
+Each edit may lose an answer. No process is killed, because instances that a killed process has just
+registered are in no state, and the next program may not name them. The last program then runs undisturbed,
+twice; and once at an empty Eureka.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ _BY_TYPE: dict[str, tuple[Any, ...]] = {
 
 
 def described() -> dict[str, tuple[Any, ...]]:
-    """Return the inputs that both resources accept, by their description: a new property is drawn as well."""
+    """Return possible values of the inputs that both resources describe, so that a new property is drawn
+    as well.
+    """
     found = dict(_ANY)
     for name, hint in ContentsArgsDict.__annotations__.items():
         if name.endswith("_url"):
@@ -60,7 +63,7 @@ _LOSSES = tuple(fault for fault in NO_ANSWERS if fault.is_loss)
 
 
 def program(draw: random.Random, any_: dict[str, tuple[Any, ...]]) -> Program:
-    """A program with up to two resources.
+    """Draw a program with up to two resources.
 
     :param any_: values that both may get.
     """
@@ -79,10 +82,10 @@ def _some(draw: random.Random, properties: dict[str, tuple[Any, ...]]) -> Proper
 
 
 def tried(seed: int, tool: type[Engine] = Engine, *, described: bool = False) -> str:
-    """Return the violations of the sequence that this seed draws; empty where there are none.
+    """Run the sequence of a seed; return its violations, or nothing.
 
-    :param described: True if every property that the resources describe is drawn, not some of the kinds that
-        are known to matter.
+    :param described: True if every property that the resources describe is drawn, not only the kinds that are
+        known to matter.
     """
     any_ = _DESCRIBED if described else _ANY
     draw = random.Random(seed)  # noqa: S311 - replayed by its seed

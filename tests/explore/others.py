@@ -1,6 +1,6 @@
-"""Acts of others while a stack is changed: people, other stacks, the application itself, operators, servers.
+"""Acts of others while a stack is changed: of people, other stacks, applications, operators and servers.
 
-What they did is kept, so that it can be asked afterwards whether it still stands.
+The results are recorded, so that the explorer can check afterwards that they still stand.
 """
 
 from __future__ import annotations
@@ -26,18 +26,22 @@ ENFORCED = "eurekube.enforced"
 ANOTHER_STACK = "stack/organization/explored/prod/i"
 
 A_MOMENT_MS, A_MOMENT_OF_SEVERAL_MS = 1_000, 3_000
-"""Between a look at an instance and the write that follows lies a request, and Eureka compares nothing.
-Several servers tell each other later still what we had written."""
+"""Milliseconds in which a write of ours may overwrite an act of others that came after our read: Eureka
+cannot compare and swap.
+
+The second value is for several servers, which replicate our write later still.
+"""
 
 STRANGERS: Sequence[Place] = (("BILLING", "10.9.9.8/vm:billing:8080"), ("BILLING", "i-8"), ("BILLING", "i-9"))
-"""Machines beside what the programs name: one that no request can name, and two that send no id and have one
-host name. They lapse where nobody registers them again."""
+"""Machines beside the instances of the programs: one with an id that no request can address, and two
+without an id and with one host name. They lapse unless they are registered again.
+"""
 
 CUT_MS, LONG_CUT_MS, LATE_MS = 5_000, 60_000, 3_000
 
 
 class Deed(Enum):
-    """An act of somebody just before a request is sent."""
+    """An act of others just before a request is sent."""
 
     PERSON_TAKES_OUT = "a person sets OUT_OF_SERVICE"
     PERSON_PUTS_BACK = "a person clears the status"
@@ -58,12 +62,12 @@ class Deed(Enum):
 
     @property
     def needs_several(self) -> bool:
-        """Return whether it needs several servers."""
+        """True if the act needs several servers."""
         return self in (Deed.COPIED, Deed.CUT, Deed.LONG_CUT, Deed.LATE, Deed.OVERTAKEN)
 
     @property
     def is_about_one(self) -> bool:
-        """Return whether it concerns a single instance."""
+        """True if the act concerns a single instance."""
         return not self.needs_several and self not in (
             Deed.RENEWED,
             Deed.RESTARTED,
@@ -74,19 +78,19 @@ class Deed(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """A deed, and of which instance, by its number among those that the programs name."""
+    """A deed, and the number of the instance that it concerns among those of the programs."""
 
     deed: Deed
     number: int = 0
 
     @property
     def value(self) -> str:
-        """For a person."""
+        """The act in words."""
         return f"{self.deed.value} ({self.number})" if self.deed.is_about_one else self.deed.value
 
     @property
     def is_loss(self) -> bool:
-        """It does not befall the request."""
+        """False, since an act does not lose the request."""
         return False
 
 
@@ -96,12 +100,12 @@ class Others:
 
     :ivar places: the places that the programs name.
     :ivar theirs: instances that belong to others by now, as they left them.
-    :ivar out: instances that a person took out of service, and that nothing of ours may put back.
+    :ivar out: instances that a person took out of service, and that our code must not put back.
     :ivar doubtful: instances whose status by a person may be lost, or may have met a drain of ours.
-    :ivar contested: instances that were written between our read and our own write, which no server can tell
+    :ivar contested: instances that others wrote between our read and our write, which no server can tell
         apart.
     :ivar beside: instances that registered themselves at an address of ours.
-    :ivar strangers: those of :data:`STRANGERS` that registered themselves, as they left it.
+    :ivar strangers: those of :data:`STRANGERS` that registered themselves, as they left them.
     :ivar removed: instances that others removed, which are missing until the stack is refreshed.
     """
 
@@ -117,17 +121,17 @@ class Others:
     _taken_ms: dict[Place, int] = field(default_factory=dict)
 
     def act(self, act: Act) -> None:
-        """Have it done."""
+        """Carry out an act."""
         place = self.places[act.number % len(self.places)] if self.places else ("NOTHING", "nothing")
         _DEEDS[act.deed](self, place)
 
     @property
     def stand_in_the_way(self) -> bool:
-        """Return whether registrations of others may refuse one of our programs."""
+        """True if instances of others may make one of our programs fail."""
         return len(self._taken_ms) > 1  # one stood there from the beginning
 
     def calm(self) -> None:
-        """Servers reach each other, and have been notified of all that is renewed."""
+        """End all network faults, and have every server get the renewals of all instances."""
         self.cluster.cut.clear()
         held: dict[Place, str] = {}
         for url, server in self.cluster.servers.items():
@@ -140,7 +144,7 @@ class Others:
                 self.cluster.request(url, ServerRequest("PUT", ("apps", *place)))
 
     def changed(self, server: EurekaServer) -> list[Place]:
-        """Return others' instances that differ at a server from the form in which they left them."""
+        """Return others' instances that a server holds with other contents than they were registered with."""
         changed = [
             place
             for place, contents in self.theirs.items()
@@ -157,7 +161,7 @@ class Others:
         return [*changed, *touched]
 
     def register_strangers(self, _: Place = ("", "")) -> None:
-        """They register themselves, again and again."""
+        """Register the machines of :data:`STRANGERS` themselves, now and again later."""
         for number, place in enumerate(STRANGERS):
             document: Document = {
                 **({"instanceId": place[1]} if "/" in place[1] else {}),
@@ -174,7 +178,7 @@ class Others:
                 self.strangers[place] = _contents(info)
 
     def register(self, place: Place, address: str, owner: str = "") -> None:
-        """Somebody registers something, and will want it to stay as it is."""
+        """Register an instance of another owner, which must then stay unchanged."""
         document: Document = {
             "instanceId": place[1],
             "app": place[0],
@@ -195,7 +199,7 @@ class Others:
             self.out.discard(place)
 
     def ask(self, request: ServerRequest) -> None:
-        """One request to the first server that answers."""
+        """Send a request to the first server that answers."""
         for url in self.cluster.urls:
             try:
                 self.cluster.request(url, request)
@@ -204,7 +208,7 @@ class Others:
             return
 
     def held(self, place: Place) -> Info | None:
-        """Return the instances of the first server that answers."""
+        """Return an instance as the first answering server holds it."""
         up = [url for url in self.cluster.urls if url not in self.cluster.down]
         return self.cluster.servers[up[0]].registry.get(*place) if up else None
 
@@ -253,7 +257,7 @@ class Others:
                 self.cluster.request(url, ServerRequest("PUT", ("apps", app, instance_id)))
 
     def restart(self, _: Place) -> None:
-        """Register again at once, as an application that renews itself does."""
+        """Restart the first server empty; instances that renew themselves register again at once."""
         url = self.cluster.urls[0]
         registry = self.cluster.servers[url].registry
         ours = set(self.places) - self.theirs.keys()
@@ -276,7 +280,7 @@ class Others:
         self.cluster.restart(self.cluster.urls[0], copy_from=self.cluster.urls[-1])
 
     def _lose_unsent_changes(self) -> None:
-        """Lose the requests that a server acknowledged in its last half second and did not replicate."""
+        """Mark as contested the changes that a restarting server has not yet replicated."""
         here, there = self.cluster.urls[0], self.cluster.urls[-1]
         self.contested |= {
             place for place in self.places if self._version(here, place) != self._version(there, place)
@@ -287,7 +291,10 @@ class Others:
         return _contents(info) if info is not None else None
 
     def cut(self, milliseconds: int) -> None:
-        """A status that was set meanwhile is asked to nobody after half a minute, not by renewals either."""
+        """Cut the servers off from each other for some time.
+
+        After half a minute a status set meanwhile is never replicated, not even by renewals.
+        """
         if milliseconds > LONGEST_MS:
             self.doubtful.update(self.places)
         pairs = {(one, other) for one in self.cluster.urls for other in self.cluster.urls if one != other}
@@ -323,12 +330,12 @@ _DEEDS: dict[Deed, Callable[[Others, Place], None]] = {
 
 
 def metadata(info: Info) -> Document:
-    """Of an instance; empty where it has none."""
+    """Return an instance's metadata; empty if it has none."""
     return info.fields.get("metadata") or {}
 
 
 def is_leaving(info: Info) -> bool:
-    """Return whether it carries our mark."""
+    """Return whether the instance carries our mark of a drain."""
     return LEAVING in metadata(info)
 
 

@@ -1,4 +1,4 @@
-"""The share of all sequences that one of several processes tries."""
+"""The share of all sequences that one of several exploring processes tries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Outcome = TypeVar("_Outcome", bound=Judged)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One of so many parts, counted from 0: no other one tries its single faults."""
+    """One of several parts of an exploration, numbered from 0; no two parts try the same single fault."""
 
     number: int = 0
     of: int = 1
@@ -37,7 +37,7 @@ class Part:
         return everything[self.number :: self.of]
 
     def draw(self, seed: int) -> random.Random:
-        """Return this part's random source."""
+        """Return this part's source of random numbers."""
         return random.Random(seed if self.of == 1 else f"{seed} {self.number}")  # noqa: S311 - as above
 
 
@@ -45,7 +45,7 @@ WHOLE = Part()
 
 
 def guarded(sequence: Callable[[], str], replay: Callable[[], str]) -> str:
-    """Return the violations of a sequence; an exception is one of them."""
+    """Run a sequence; return its violations, or the exception that it raised as one."""
     try:
         return sequence()
     except Exception:  # noqa: BLE001 - shown as a violation
@@ -55,10 +55,10 @@ def guarded(sequence: Callable[[], str], replay: Callable[[], str]) -> str:
 def shrunk(
     sequence: _T, outcome: _Outcome, run: Callable[[_T], _Outcome], shorter: Callable[[_T], Iterable[_T]]
 ) -> tuple[_T, _Outcome]:
-    """The shortest sequence of which something does not hold, and what it came to.
+    """Return the shortest sequence that still violates a rule, and its outcome.
 
-    :param outcome: of ``sequence`` itself, of which something does not hold.
-    :param shorter: the sequences that are by one thing shorter.
+    :param outcome: of ``sequence`` itself, which violates a rule.
+    :param shorter: gives the sequences that are shorter by one element.
     """
     is_shorter = True
     while is_shorter:
@@ -72,11 +72,11 @@ def shrunk(
 
 
 def without_one(faults: Mapping[int, _T]) -> Iterator[Mapping[int, _T]]:
-    """The same faults but one, for each of them."""
+    """Yield the faults without one of them, for each fault."""
     for at in faults:
         yield {other: one for other, one in faults.items() if other != at}
 
 
 def kind(failure: str) -> str:
-    """Return the kind of a violation: its first line without its figures."""
+    """Return the kind of a violation: its first line with every number replaced by 0."""
     return re.sub(r"\d+", "0", failure.split("\n", 1)[0])

@@ -1,4 +1,4 @@
-"""Edits of a Pulumi program: what it was, and what it becomes."""
+"""Edits of a Pulumi program that are explored: the program before and after."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.explore.world import NO_ANSWERS, Fault
 
 URL = "http://eureka-1:8761/eureka"
 OTHER_SPELLING = "https://eureka.example.com/eureka"
-"""Another URL of the same server."""
+"""Another URL that leads to the same server."""
 
 SECOND_URL = "http://eureka-2:8761/eureka"
 SECOND_SPELLING = "https://eureka-2.example.com/eureka"
@@ -21,15 +21,15 @@ _BESIDE = {URL: SECOND_URL, OTHER_SPELLING: SECOND_SPELLING}
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change of a program, run to its end by as many ``up`` as it takes.
+    """One change of a program, completed by as many ``up`` as it takes.
 
-    :ivar first: the program as it ran before, without any trouble.
+    :ivar first: the program that ran before, undisturbed.
     :ivar middle: the program of the runs that are disturbed.
     :ivar last: the program of the last run, which nothing disturbs; by default ``middle``.
     :ivar targets: the resources to which the disturbed runs are restricted.
     :ivar runs: how many runs are disturbed.
     :ivar is_old: True if the first run was one of 0.1.0, which knew no incarnations.
-    :ivar aliases: by URN in the program, the one before.
+    :ivar aliases: the earlier URN, by URN in the program.
     :ivar is_refreshed: True if the last run begins with a refresh.
     :ivar faults: the kinds of faults that are tried.
     """
@@ -48,7 +48,7 @@ class Edit:
 
     @property
     def needs_no_engine(self) -> bool:
-        """Return whether `eurekube apply` can carry it out: it knows no state, aliases, targets or
+        """True if `eurekube apply` can carry out the edit, although it knows no state, aliases, targets or
         refreshes.
         """
         is_whole = FAILS not in self.middle.values() and bool(self.first)
@@ -56,12 +56,12 @@ class Edit:
 
     @property
     def end(self) -> Program:
-        """The program that stands in the end."""
+        """The program of the last run."""
         return self.middle if self.last is None else self.last
 
 
 def at_two_servers(edit: Edit) -> Edit:
-    """An edit where two servers hold one registry."""
+    """Return an edit in which two servers hold one registry."""
 
     def both(program: Program) -> Program:
         return {urn: each if each is FAILS else {**each, **_urls(each)} for urn, each in program.items()}
@@ -76,7 +76,7 @@ def _urls(properties: Mapping[str, Any]) -> dict[str, str]:
 
 
 def instance(**properties: Any) -> dict[str, Any]:
-    """A EurekaInstance as a program has it."""
+    """Return the properties of a EurekaInstance in a program."""
     return {
         "application": "billing",
         "host_name": "10.0.0.1",
@@ -88,7 +88,7 @@ def instance(**properties: Any) -> dict[str, Any]:
 
 
 def application(*keys: str, **properties: Any) -> dict[str, Any]:
-    """A EurekaApplication as a program has it."""
+    """Return the properties of a EurekaApplication in a program."""
     return {
         "application": "rating",
         "port": 8080,
@@ -155,7 +155,7 @@ _FOUR = {**_FIVE, "instances": {key: each for key, each in _FIVE["instances"].it
 
 
 def _at_ids(*ids: str, **properties: Any) -> dict[str, Any]:
-    """A EurekaApplication of the same application as an :func:`instance`, with ids of its own."""
+    """Return a EurekaApplication of the same application as an :func:`instance`, with ids of its own."""
     instances = {id_: {"host_name": f"10.0.0.{at}", "instance_id": id_} for at, id_ in enumerate(ids, 1)}
     return application(application="billing", instances=instances, **properties)
 
@@ -168,12 +168,12 @@ _ADOPTED = _at_ids("vm-1", "vm-2", on_conflict="adopt")
 
 
 def _back(name: str, first: Program, middle: Program, **how: Any) -> Edit:
-    """An edit that is taken back after one run, which may have failed."""
+    """Return an edit that is reverted after one run, which may have failed."""
     return Edit(f"{name}, and back", first, middle, first, runs=1, **how)
 
 
 def _unseen(name: str, first: Program, middle: Program, **how: Any) -> Edit:
-    """An edit without a refresh, which is needed only where the process was killed."""
+    """Return an edit that is reverted without a refresh, which is needed only if the process was killed."""
     edit = _back(name, first, middle, is_refreshed=False, **{"faults": _LOSSES, **how})
     return replace(edit, name=f"{edit.name}, not refreshed")
 
@@ -265,16 +265,16 @@ SECOND_THOUGHTS = (
     Edit("application: create, and not", {}, {"a": _TWO}, {}, runs=1, faults=_LOSSES),
     _back("application: one more", {"a": _TWO}, {"a": application(*"abc")}),
 )  # fmt: skip
-"""Edits that are taken back or changed after a run that may have failed, and states of 0.1.0."""
+"""Edits that are reverted or changed after a run that may have failed, and edits of a state of 0.1.0."""
 
 
 def edit(name: str) -> Edit:
-    """One of them."""
+    """Return the edit with this name."""
     return next(one for one in (*EDITS, *SECOND_THOUGHTS) if one.name == name)
 
 
 def statuses_of(edit: Edit, program: Program) -> dict[Place, str]:
-    """The status of each instance of a program, by place."""
+    """Return the status of each instance of a program, by place."""
     found: dict[Place, str] = {}
     for urn, properties in program.items():
         if properties is FAILS:

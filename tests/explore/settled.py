@@ -1,12 +1,12 @@
-"""States from which the undisturbed end of an edit was well: it is not run again from an equal one.
+"""States from which the undisturbed end of an edit was right: the end is not run again from an equal state.
 
-Most faults leave one of a few states behind. What follows is decided by that state: two runs that nothing
-disturbs, a comparison, a refresh and one more run. As model checkers do, the explorer goes that way once from
-each state, and counts as equal what differs by times and by the random marks of incarnations only. Times keep
-their order among servers, by which a server decides whose word is newer.
+Most faults leave one of a few states. That state decides what follows: two undisturbed runs, a comparison, a
+refresh and one more run. As model checkers do, the explorer goes that way once from each state. States are
+equal if they differ only in times and in the random marks of incarnations. The order of times counts, since a
+server decides by it which data are newer.
 
-All sequences of an edit begin alike, too: with a run that nothing disturbs. What it leaves is kept as well,
-and each sequence goes on from a copy.
+All sequences of an edit also begin alike, with an undisturbed run. Its result is kept, and each sequence
+continues from a copy.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _INCARNATION = re.compile(r"(incarnation': ')([0-9a-f]+)")
 
 
 MOST_STARTS = 100
-"""Of so many edits what their first runs left is kept, some kilobytes each."""
+"""Number of edits whose first run's result is kept, some kilobytes each."""
 
 
 class Settled:
-    """The knowledge from one process's sequences."""
+    """Known states and starts from one process's sequences."""
 
     def __init__(self) -> None:
         self._known: set[bytes] = set()
@@ -38,12 +38,12 @@ class Settled:
         self.skipped = 0
 
     def start(self, edit: object, how: tuple[Any, ...]) -> Any:
-        """A copy of what was kept of an edit's start, in a sequence of that kind; None where nothing was."""
+        """Return a copy of the kept start of an edit for that kind of sequence; None if there is none."""
         kept = self._starts.get((id(edit), *how))
         return None if kept is None else pickle.loads(kept[1])  # noqa: S301 - our own
 
     def keep_start(self, edit: object, how: tuple[Any, ...], left: Any) -> None:
-        """Keep what the start of an edit left."""
+        """Keep the result of an edit's start."""
         if len(self._starts) >= MOST_STARTS:
             self._starts.clear()
         self._starts[id(edit), *how] = (edit, pickle.dumps(left))
@@ -55,14 +55,14 @@ class Settled:
         return is_known
 
     def learn(self, states: Sequence[bytes]) -> None:
-        """The end was well from each of these."""
+        """Note that each of these states ended well."""
         self._known.update(states)
 
 
 def state_of(cluster: EurekaCluster, others: Others, beside: Sequence[Any]) -> bytes:
-    """A digest of all that decides what comes, once nothing is under way any more.
+    """Return a digest of everything that decides what follows, once no request is under way.
 
-    :param beside: the rest that decides it: the edit, the tool's state.
+    :param beside: further data that decide it: the edit, the tool's state.
     """
     numbers: dict[str, str] = {}
     counted = count()

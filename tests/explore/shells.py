@@ -1,6 +1,6 @@
-"""Pulumi's two providers behind one door: what the played engine asks of each, and what it hears.
+"""Pulumi's dynamic and native providers behind one interface, as the simulated engine calls them.
 
-Both are what a plugin process runs, called without a socket. What travels is copied as on the wire.
+Both run the code of a plugin process, without a socket. Data are copied as on the wire.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ PREFIX = f"stack/{'/'.join(STACK)}/"
 
 
 def carried(value: Any) -> Any:
-    """Properties on their way between engine and plugin: copied, numbers as floats, what is None left out."""
+    """Return properties as the wire between engine and plugin changes them: copied, with numbers as
+    floats, without None.
+    """
     if isinstance(value, dict):
         return {key: carried(each) for key, each in value.items() if each is not None}
     if isinstance(value, list):
@@ -39,7 +41,7 @@ def carried(value: Any) -> Any:
 
 
 class HalfMade(Exception):
-    """A step failed, and the state keeps what it left.
+    """A step has failed, and the state keeps a partial resource.
 
     :ivar id: of the resource.
     :ivar outputs: its outputs.
@@ -63,7 +65,8 @@ class Difference:
 
 
 class Shell(Protocol):
-    """One resource's provider, in the words of Pulumi's protocol; each method may raise what ends a run.
+    """One resource's provider, with the methods of Pulumi's protocol; each may raise an error that ends the
+    run.
 
     :ivar asks_for_refresh: True if the last answer had the resource read before each update.
     """
@@ -71,31 +74,31 @@ class Shell(Protocol):
     asks_for_refresh: bool
 
     def check(self, olds: Properties, news: Properties) -> Properties:
-        """The inputs that a program's properties come to."""
+        """Return the checked inputs of a program's properties."""
 
     def diff(self, outputs: Properties, news: Properties) -> Difference:
-        """Return the difference."""
+        """Return the difference between outputs and new inputs."""
 
     def create(self, news: Properties) -> tuple[str, Properties]:
-        """The id and the outputs."""
+        """Create the resource; return its id and outputs."""
 
     def read(self, id_: str, inputs: Properties, outputs: Properties) -> tuple[Properties, Properties] | None:
-        """The outputs and the inputs; None for what is gone."""
+        """Read the resource; return outputs and inputs, or None if it is gone."""
 
     def update(self, id_: str, outputs: Properties, news: Properties) -> Properties:
-        """The outputs."""
+        """Update the resource; return its outputs."""
 
     def delete(self, id_: str, outputs: Properties) -> None:
-        """Remove it."""
+        """Delete the resource."""
 
 
 def refused(problems: list[str]) -> NoReturn:
-    """End the run, as the engine does after a check."""
+    """Raise the problems of a check, with which the engine ends the run."""
     raise RuntimeError("; ".join(problems))
 
 
 class DynamicShell:
-    """The dynamic provider of a resource.
+    """The dynamic provider for one resource.
 
     :param name: the resource's.
     :param url: its Eureka's.
@@ -110,7 +113,7 @@ class DynamicShell:
         self._provider.configure(ConfigureRequest(_Config(values)))  # type: ignore[arg-type]
 
     def check(self, olds: Properties, news: Properties) -> Properties:
-        """Check what a program hands over, with the owner, and whether it is an update."""
+        """Check a program's properties, with the owner and with the mark of an update."""
         owned = {**carried(news), "owner": f"{PREFIX}{self._name}", IN_UPDATE: True}
         checked = self._provider.check(carried(olds), owned)
         if checked.failures:
@@ -137,7 +140,7 @@ class DynamicShell:
 
 
 class NativeShell:
-    """The native provider, for one resource.
+    """The native provider for one resource.
 
     :param name: the resource's.
     :param url: its Eureka's.
@@ -156,7 +159,7 @@ class NativeShell:
         self._ask("Configure", proto.ConfigureRequest(args=_struct(config), name="default"))
 
     def check(self, olds: Properties, news: Properties) -> Properties:
-        """Check what a program hands over; the servers are the configuration's."""
+        """Check a program's properties; the servers come from the configuration."""
         written = renamed({key: each for key, each in news.items() if key != "service_url"}, camel)
         request = proto.CheckRequest(olds=_struct(olds), news=_struct(written), **self._named)
         answer = self._ask("Check", request)
@@ -200,37 +203,37 @@ class NativeShell:
 
 
 class RefreshingShell(NativeShell):
-    """The same, which is read before each update."""
+    """The native provider, with a read before each update."""
 
     configured: ClassVar[Mapping[str, Any]] = {"refreshBeforeUpdate": True}
 
 
 class _Aborted(Exception):
-    """The exception of gRPC in the plugin after a call was ended."""
+    """Raised where gRPC would end a call with an error."""
 
 
 class _Call:
-    """A call's context, as gRPC hands it over."""
+    """A replacement of gRPC's context of a call."""
 
     def __init__(self) -> None:
         self._message = ""
         self._metadata: Mapping[str, bytes] = {}
 
     def is_active(self) -> bool:
-        """Return whether the engine waits."""
+        """Return True: the engine still waits for the answer."""
         return True
 
     def set_trailing_metadata(self, metadata: tuple[tuple[str, bytes], ...]) -> None:
-        """Keep the data that goes with the end."""
+        """Keep the metadata that are sent with the error."""
         self._metadata = dict(metadata)
 
     def abort(self, _code: grpc.StatusCode, message: str) -> NoReturn:
-        """End the call."""
+        """End the call with an error."""
         self._message = message
         raise _Aborted
 
     def error(self) -> Exception:
-        """Return the engine's error for it."""
+        """Return the exception that the engine raises for the error."""
         packed = self._metadata.get("grpc-status-details-bin")
         if packed is None:
             return RuntimeError(self._message)
@@ -247,13 +250,13 @@ class _Call:
 
 
 class _Config:
-    """The stack's configuration, as the SDK hands it to a dynamic provider."""
+    """The stack's configuration, in the form in which the SDK gives it to a dynamic provider."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = values
 
     def get(self, key: str) -> str | None:
-        """A value, by its whole key."""
+        """Return a value by its full key."""
         return self._values.get(key)
 
 

@@ -1,4 +1,4 @@
-"""The sides that are explored, by their names, and the replay of a sequence of one of them."""
+"""The parts of the product that are explored (sides), by name, and the replay of a sequence."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ NAMES = ("stacks", "clusters", "reconciler", "mirrors", "keepalive")
 STACKS, CLUSTERS, RECONCILER, MIRRORS, KEEPALIVE = NAMES
 
 Sequences = Callable[[int, float, Part], Iterator[str]]
-"""By a seed, the end of the time and the part of it all: what did not hold of each sequence, or nothing."""
+"""A function that tries sequences, given a seed, the end time and the part; it yields the violations of
+each, or nothing.
+"""
 
 
 def sides(edit: str | None = None) -> dict[str, Sequences]:
-    """Return the sides of an exploration by name; with one edit only where one is named."""
+    """Return the sides of an exploration by name, with all edits or with the named one only."""
     stacks = tuple(one for one in campaign.ALL if edit in (None, one.name))
     clusters = tuple(one for one in cluster_edits.EDITS if edit in (None, one.name))
     found: dict[str, Sequences] = {}
@@ -49,7 +51,7 @@ def sides(edit: str | None = None) -> dict[str, Sequences]:
 
 
 def replayed(sequence: str) -> str:
-    """Return the violations of the sequence that a failure names; empty where there are none any more."""
+    """Run the sequence that a failure names; return its violations, or nothing."""
     side, _, call = sequence.partition(".")
     if side == CLUSTERS:
         names = {

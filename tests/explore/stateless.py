@@ -1,4 +1,4 @@
-"""``eurekube apply`` and ``remove`` in place of the engine, on programs that need no cluster."""
+"""``eurekube apply`` and ``remove`` in place of the simulated engine, for programs that need no cluster."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.explore.shells import PREFIX, carried
 from tests.explore.world import Killed, World
 
 UNCHANGED = "  "
-"""Beginning of a line about a resource that stays."""
+"""Beginning of a line about an unchanged resource."""
 
 
 class Stateless:
-    """One stack, of which no state is kept; the same door as the engine's.
+    """One stack without a state, with the methods of the simulated engine.
 
-    :ivar state: nothing, ever.
+    :ivar state: always empty.
     :ivar said: the lines of the last run.
     """
 
@@ -33,7 +33,7 @@ class Stateless:
         self._before: Program = {}
 
     def up(self, program: Program, *, refresh: bool = False, targets: frozenset[str] | None = None) -> Run:  # noqa: ARG002
-        """Apply it; where nothing of it is left, remove what stood there."""
+        """Apply the program, or remove the stack's instances if the program is empty."""
         self.world.new_process()
         run = Run()
         if FAILS in program.values():
@@ -55,12 +55,12 @@ class Stateless:
         return run
 
     def refresh(self) -> Run:
-        """There is nothing to refresh."""
+        """Do nothing: there is no state to refresh."""
         return Run()
 
 
 def _rendered(program: Program) -> Rendered:
-    """Return the result of a run under mocks."""
+    """Return a program's resources as if Pulumi's mocks had rendered them."""
     singles, many, urls = {}, {}, set()
     for urn, properties in program.items():
         name = urn.rpartition("/")[2]

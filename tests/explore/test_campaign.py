@@ -1,4 +1,4 @@
-"""Long explorations: their sequences, and their reports."""
+"""Tests of long explorations: their sequences, and their reports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.explore.world import Fault
 
 
 def test_processes_share_what_comes_once() -> None:
-    """Each single fault is tried by one of them."""
+    """Each single fault is tried by exactly one process."""
     dealt = [one for number in range(3) for one in Part(number, 3).dealt(5, list(range(100)))]
     assert sorted(dealt) == list(range(100))
     assert Part(0, 2).draw(5).random() != Part(1, 2).draw(5).random()
@@ -34,7 +34,7 @@ def test_processes_share_what_comes_once() -> None:
 
 
 def test_each_kind_of_violation_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """Though several processes meet it, at other requests."""
+    """A kind of violation is printed once, even if several processes meet it at different requests."""
     fleet = Fleet(Order(1, 1.0, 2, None, None, 0.5))
     for number in (3, 4):
         fleet.heard(News(0, "stacks", 10, 1.0, f"moved: vm-1 is gone, after request {number}\n  more"))
@@ -46,7 +46,9 @@ def test_each_kind_of_violation_is_said_once(capsys: pytest.CaptureFixture[str])
 
 
 def test_all_sides_take_turns() -> None:
-    """Every second process goes the other way round, so that more than stacks are explored from the start."""
+    """Every second process explores the sides in reverse order, so that all sides are explored from the
+    start.
+    """
     order = Order(1, 1.0, 2, None, None, 0.75)
     assert [name for name, _ in order.turns(0)] == ["stacks", "clusters", "mirrors", "keepalive"]
     assert order.turns(1) == order.turns(0)[::-1]
@@ -56,7 +58,7 @@ def test_all_sides_take_turns() -> None:
 
 
 def test_the_end_is_gone_to_once_from_each_state() -> None:
-    """A fault after which Eureka and state are what they were after another one adds nothing."""
+    """After a fault that leaves a known state the end of the edit is not run again."""
     changed, settled = programs.edit("another id"), Settled()
     for servers in (1, 2):
         assert not tried(changed, {}, servers, settled=settled)
@@ -70,7 +72,9 @@ def test_the_end_is_gone_to_once_from_each_state() -> None:
 @pytest.mark.parametrize("servers", [1, 2])
 @pytest.mark.parametrize("name", ["another id", "application: one more, one less", "status enforced"])
 def test_a_start_that_is_gone_on_from_is_the_one_that_is_run(name: str, servers: int) -> None:
-    """Each request, answer and violation after it is the same; and a copy is left as it was."""
+    """A sequence that continues from a kept start has the same requests, answers and violations as a full
+    one, and leaves the kept copy unchanged.
+    """
     changed, settled = programs.edit(name), Settled()
     for tool in SHELLS:
         for faults in ({}, {0: Fault.SLOW}, {2: Fault.KILLED_AFTER}, {2: Fault.KILLED_AFTER}):
@@ -83,7 +87,7 @@ def test_a_start_that_is_gone_on_from_is_the_one_that_is_run(name: str, servers:
 
 
 def test_states_differ_by_more_than_times_and_incarnations() -> None:
-    """A state differs at each server if anything but times and incarnations differs."""
+    """Two states differ if anything but times and incarnations differs at any server."""
 
     def held(**changed: str) -> tuple[EurekaCluster, Others]:
         cluster = EurekaCluster([programs.URL, programs.SECOND_URL])
@@ -118,7 +122,7 @@ def test_states_differ_by_more_than_times_and_incarnations() -> None:
 
 
 def test_a_sequence_that_raises_is_a_violation() -> None:
-    """The others go on."""
+    """An exception in a sequence is reported as a violation, and other sequences go on."""
 
     def raises() -> str:
         raise KeyError("never")
@@ -129,7 +133,7 @@ def test_a_sequence_that_raises_is_a_violation() -> None:
 
 
 def test_what_fails_is_replayed_by_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command that a failure of a stack names fails as well, and says the same."""
+    """The replay command that a failure names shows the same failure."""
     monkeypatch.setattr("tests.explore.explorer.Explored.compare", lambda self: self._violated("never right"))
     edit = programs.edit("moved without an alias")
     failure = tried(edit, {2: Fault.LOST_AFTER}, 2)
@@ -140,7 +144,9 @@ def test_what_fails_is_replayed_by_what_it_says(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_fails_in_a_cluster_is_shrunk_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shrunk sequence has neither harmless events nor replicas that it does not need."""
+    """A shrunk sequence contains no harmless event and no replica that is not needed, and its replay
+    fails, too.
+    """
     monkeypatch.setattr("eurekube_provider.eureka.table.Table.due", lambda *_: [])
     edit = together(("scaled down", 0.0), ("scaled up", 5.0))
     with owned():
@@ -153,7 +159,9 @@ def test_what_fails_in_a_cluster_is_shrunk_and_replayed(monkeypatch: pytest.Monk
 
 
 def test_what_is_renewed_beside_edits_of_its_stack_stands() -> None:
-    """A loss or kill of the stack or the keepalive ends no lease; a removed instance is renewed no more."""
+    """If stack or keepalive loses an answer or is killed no lease lapses, and a removed instance is not
+    renewed.
+    """
     draw = random.Random(7)  # noqa: S311 - a test
     with keepalive.kept():
         for name in ("remove", "application: one more, one less", "another id, with a drain"):
@@ -166,7 +174,9 @@ def test_what_is_renewed_beside_edits_of_its_stack_stands() -> None:
 
 
 def test_the_others_get_what_a_frozen_server_did_not_send() -> None:
-    """A resource that moves takes its registration over; the removal of the old half spares it everywhere."""
+    """A moved resource takes over its registration; the removal of the old resource spares it, even at a
+    server that was frozen.
+    """
     with keepalive.kept():
         for name, places in (
             ("moved without an alias", (5, 6)),
@@ -178,14 +188,18 @@ def test_the_others_get_what_a_frozen_server_did_not_send() -> None:
 
 
 def test_what_was_removed_stays_away_where_nothing_else_is_registered() -> None:
-    """A server that was frozen shows it when it is back, and nothing shows that it shares with the others."""
+    """A removed instance stays away even if a frozen server still holds it afterwards, and shares no other
+    instance with its peer.
+    """
     with keepalive.kept():
         failure = keepalive.tried("remove", {2: keepalive.a_server_freezes}, 2)
         assert not failure, failure
 
 
 def test_a_keepalive_finds_elsewhere_what_a_server_forgot() -> None:
-    """Its host was restarted, say, and one of the servers with it: the first one in its list."""
+    """If the keepalive and the first server restart together, the new keepalive finds the instances at
+    another server.
+    """
     with keepalive.kept():
         kept = keepalive.Kept("change metadata", {}, 2)
         try:
@@ -206,7 +220,7 @@ def test_a_keepalive_finds_elsewhere_what_a_server_forgot() -> None:
 
 
 def test_a_keepalive_that_renews_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The registrations of a stack lapse after its run."""
+    """The explorer finds the harm if keepalive renews nothing: registrations lapse after the stack's run."""
     monkeypatch.setattr("eurekube_provider.eureka.registry.stacks.Stacks.take", lambda *_: None)
     with keepalive.kept():
         failure = keepalive.tried("change metadata", {})
@@ -215,7 +229,9 @@ def test_a_keepalive_that_renews_nothing_is_found(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_edit_that_fails_is_left_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not every sequence of it is shrunk and said again."""
+    """After its first failure an edit is tried no more, so that its other sequences are neither shrunk nor
+    reported.
+    """
     edits = [programs.edit("create"), programs.edit("remove")]
     seen: list[str] = []
 
@@ -233,7 +249,7 @@ def test_an_edit_that_fails_is_left_and_the_others_go_on(monkeypatch: pytest.Mon
 
 
 def _command(failure: str) -> str:
-    """The sequence that a failure names."""
+    """Return the replay argument that a failure names."""
     found = re.search("^replay: (.*)$", failure, re.MULTILINE)
     assert found
     assert part.kind(failure)

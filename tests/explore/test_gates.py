@@ -1,7 +1,6 @@
-"""Pods with the readiness gate, a whole operator and three servers of Eureka, in the model's time.
+"""Pods with the readiness gate, with a whole operator and three Eureka servers in the model's time.
 
-What a pod's gate waits for is in `tests/unit/core/test_gate.py`; here it is what becomes of it when something
-dies, freezes or is forgotten.
+`tests/unit/core/test_gate.py` tests when a gate opens; here parts die, freeze or are forgotten meanwhile.
 """
 
 from __future__ import annotations
@@ -26,16 +25,18 @@ from tests.explore.operator.world import URLS, World, owned
 
 NEEDED_SECONDS = 102.0
 LATE_SECONDS = 10.0
-"""The registration, a reading that is due every five seconds, and a look a second."""
+"""Seconds by which a gate may open late: a registration, a reading every five seconds, and a check each
+second.
+"""
 
 KUBELET_MS = 1500
-"""Until a kubelet has seen that a gate opened."""
+"""Milliseconds until a kubelet sees that a gate is open."""
 
 CONNECTION = Connection(service_urls=URLS)
 
 
 class Scene:
-    """Two old pods that are served, and an operator that serves gates."""
+    """Two old pods that serve, and an operator that serves readiness gates."""
 
     def __init__(self, **spec: Any) -> None:
         self.world = World.of(3)
@@ -60,17 +61,17 @@ class Scene:
         self.world.scheduler.clock.after(KUBELET_MS, partial(self.workloads.kubelet, change))
 
     def after(self, seconds: float) -> None:
-        """Let time pass."""
+        """Let so many seconds of the model's time pass."""
         self.world.scheduler.run(self.world.now_ms + round(seconds * 1000))
 
     def condition(self, name: str) -> dict[str, Any]:
-        """The condition of a pod's gate."""
+        """Return the gate's condition of a pod."""
         pod = self.world.kube.get("pods", SHOP, name)
         assert pod is not None
         return dict(conditions_of(pod).get(GATE, {}))
 
     def waited(self, name: str, longest: float = 400.0) -> float:
-        """After how many seconds a gate opens."""
+        """Wait until a pod's gate opens; return the seconds that it took."""
         began = self.world.now_ms
         while self.condition(name).get("status") != "True":
             self.after(1.0)
@@ -78,19 +79,19 @@ class Scene:
         return (self.world.now_ms - began) / 1000
 
     def stays_closed(self, name: str, seconds: float) -> str:
-        """The reason for which a gate does not open meanwhile."""
+        """Wait, check that the pod's gate is still closed, and return the condition's reason."""
         self.after(seconds)
         assert self.condition(name)["status"] == "False"
         return str(self.condition(name)["reason"])
 
     def status(self, name: str, url: str = URLS[0]) -> str:
-        """The status that a server holds of a pod; empty where it holds none."""
+        """Return a pod's status at a server; empty if it is not registered there."""
         leases = self.world.cluster.servers[url].registry.leases.get(APP.upper(), {})
         found = [one.holder.status for key, one in leases.items() if key.startswith(f"{name}.")]
         return str(found[0]) if found else ""
 
     def containers(self, name: str, state: str, at: str) -> None:
-        """Set a pod's conditions, as a kubelet does."""
+        """Set a pod's condition ContainersReady, as a kubelet does."""
         pod = self.world.kube.get("pods", SHOP, name)
         assert pod is not None
         said = {"type": "ContainersReady", "status": state, "lastTransitionTime": at}
@@ -101,7 +102,7 @@ class Scene:
         self.workloads.pod(name, ready=state == "True")
 
     def open(self, name: str) -> dict[str, Any]:
-        """A person opens a gate."""
+        """Open a pod's gate as a person would."""
         pod = self.world.kube.get("pods", SHOP, name)
         assert pod is not None
         opened = {"type": GATE, "status": "True", "reason": "OpenedByHand"}
@@ -116,14 +117,14 @@ class Scene:
             self.world.scheduler.kill(process)
 
     def kill_leader(self) -> None:
-        """The operator dies, and another one begins, which waits for its Lease."""
+        """Kill the operator, and start another one, which waits for the Lease."""
         self.world.scheduler.kill(self.process)
         self.process, _ = self.world.start(self.settings)
 
 
 @pytest.fixture
 def scene() -> Iterator[Scene]:
-    """With the defaults."""
+    """Return a scene with default settings."""
     with owned():
         one = Scene()
         yield one
@@ -132,7 +133,9 @@ def scene() -> Iterator[Scene]:
 
 
 def test_a_gate_opens_when_callers_know_the_pod(scene: Scene) -> None:
-    """No sooner than all caches have had their time since every server shows it, and not much later."""
+    """The gate opens once every cache has had its time since every server shows the pod, and not much
+    later.
+    """
     scene.workloads.gated_pod("new")
     assert NEEDED_SECONDS <= scene.waited("new") <= NEEDED_SECONDS + LATE_SECONDS
     assert scene.condition("new")["reason"] == "CallersKnow"
@@ -141,7 +144,7 @@ def test_a_gate_opens_when_callers_know_the_pod(scene: Scene) -> None:
 
 
 def test_a_pod_that_waits_is_registered_and_stays_so(scene: Scene) -> None:
-    """At every server, before it is ready, and in the moment in which it becomes so."""
+    """A waiting pod is UP at every server before it is ready, and stays so when it becomes ready."""
     scene.workloads.gated_pod("new")
     scene.after(3.0)
     assert {scene.status("new", url) for url in URLS} == {"UP"}
@@ -153,7 +156,9 @@ def test_a_pod_that_waits_is_registered_and_stays_so(scene: Scene) -> None:
 
 
 def test_the_next_leader_goes_on_where_the_last_one_died(scene: Scene) -> None:
-    """Since when servers show a pod stands in its condition: the wait is no shorter, and hardly longer."""
+    """The gate's condition records since when servers show the pod: after a change of leader the wait is
+    not shorter, and hardly longer.
+    """
     scene.workloads.gated_pod("new")
     scene.after(80.0)
     scene.kill_leader()
@@ -161,7 +166,9 @@ def test_the_next_leader_goes_on_where_the_last_one_died(scene: Scene) -> None:
 
 
 def test_a_hanging_server_is_waited_for_until_its_callers_left(scene: Scene) -> None:
-    """Spring's client waits for its answer before it asks another server."""
+    """Spring's client waits for a hanging server before it asks another one: the gate waits until such
+    callers have left it.
+    """
     scene.world.cluster.down.add(URLS[2])
     scene.after(60.0)
     scene.workloads.gated_pod("new")
@@ -171,7 +178,7 @@ def test_a_hanging_server_is_waited_for_until_its_callers_left(scene: Scene) -> 
 
 
 def test_a_server_that_has_hung_for_long_holds_nothing_up(scene: Scene) -> None:
-    """Its callers have left it."""
+    """A gate does not wait for a server that has hung so long that its callers have left it."""
     scene.world.cluster.down.add(URLS[2])
     scene.after(CALLERS_LEAVE_SECONDS + 60.0)
     scene.workloads.gated_pod("new")
@@ -179,7 +186,9 @@ def test_a_server_that_has_hung_for_long_holds_nothing_up(scene: Scene) -> None:
 
 
 def test_callers_of_a_hung_server_come_back_as_late_as_it_was_away(scene: Scene) -> None:
-    """Spring's client doubles its interval meanwhile."""
+    """Callers of a server that hung come back late, since Spring's client doubles its interval: the gate
+    waits for them.
+    """
     scene.world.cluster.down.add(URLS[2])
     scene.workloads.gated_pod("new")
     scene.after(150.0)
@@ -188,7 +197,9 @@ def test_callers_of_a_hung_server_come_back_as_late_as_it_was_away(scene: Scene)
 
 
 def test_a_server_that_comes_back_must_show_the_pod_for_as_long(scene: Scene) -> None:
-    """Its clients learn of the pod from it alone."""
+    """A server that comes back must show the pod for the full time, since its clients learn of the pod
+    only there.
+    """
     scene.world.cluster.down.add(URLS[2])
     scene.workloads.gated_pod("new")
     scene.after(60.0)
@@ -197,7 +208,7 @@ def test_a_server_that_comes_back_must_show_the_pod_for_as_long(scene: Scene) ->
 
 
 def test_a_server_that_lost_the_pod_must_show_it_again(scene: Scene) -> None:
-    """Started again, and empty: callers that ask it know nothing for a while."""
+    """If a server restarts empty the wait begins anew, since its callers do not know the pod for a while."""
     scene.workloads.gated_pod("new")
     scene.after(60.0)
     scene.world.cluster.restart(URLS[1])
@@ -205,7 +216,7 @@ def test_a_server_that_lost_the_pod_must_show_it_again(scene: Scene) -> None:
 
 
 def test_the_wait_lasts_while_no_server_answers(scene: Scene) -> None:
-    """And as long as callers need, once one does again."""
+    """The gate stays closed while no server answers, and afterwards for as long as callers need."""
     scene.workloads.gated_pod("new")
     scene.after(30.0)
     scene.world.cluster.down.update(URLS)
@@ -215,7 +226,9 @@ def test_the_wait_lasts_while_no_server_answers(scene: Scene) -> None:
 
 
 def test_a_gate_opens_without_eureka_where_the_syncer_says_so(scene: Scene) -> None:
-    """Once Eureka has been away for more than a moment."""
+    """If the syncer's ``whenEurekaIsAway`` is Open, the gate opens once Eureka has been away for more than
+    a moment.
+    """
     scene.workloads.syncer(readinessGate={"whenEurekaIsAway": "Open"})
     scene.world.cluster.down.update(URLS)
     scene.after(1.0)
@@ -225,7 +238,7 @@ def test_a_gate_opens_without_eureka_where_the_syncer_says_so(scene: Scene) -> N
 
 
 def test_a_paused_syncer_holds_the_rollout(scene: Scene) -> None:
-    """Nobody can learn of a pod that is not registered."""
+    """While the syncer is paused the pod is not registered, and its gate stays closed."""
     scene.workloads.syncer(paused=True)
     scene.workloads.gated_pod("new")
     assert scene.stays_closed("new", 300.0) == "Paused"
@@ -234,7 +247,7 @@ def test_a_paused_syncer_holds_the_rollout(scene: Scene) -> None:
 
 
 def test_where_nothing_serves_nothing_is_waited_for(scene: Scene) -> None:
-    """A first roll-out, or one after all was scaled to zero."""
+    """If no pod serves the gate opens at once, as in a first roll-out or after scaling to zero."""
     scene.workloads.pod("a", ready=False, terminating=True)
     scene.workloads.pod("b", ready=False, terminating=True)
     scene.after(5.0)
@@ -245,7 +258,9 @@ def test_where_nothing_serves_nothing_is_waited_for(scene: Scene) -> None:
 
 @pytest.mark.parametrize("how", ["service", "deleted", "none"])
 def test_a_pod_that_nobody_registers_waits_for_nobody(scene: Scene, how: str) -> None:
-    """Its syncer registers the whole Service, or is gone."""
+    """The gate of a pod that no syncer registers opens at once: the syncer is deleted, or registers the
+    whole Service.
+    """
     if how == "service":
         scene.workloads.syncer(mode="service")
     else:
@@ -257,7 +272,7 @@ def test_a_pod_that_nobody_registers_waits_for_nobody(scene: Scene, how: str) ->
 
 
 def test_what_a_person_opened_stays_open(scene: Scene) -> None:
-    """Eureka's faults make no difference."""
+    """A gate that a person opened stays open, even if Eureka fails."""
     scene.workloads.gated_pod("new")
     scene.after(10.0)
     opened = scene.open("new")
@@ -267,7 +282,9 @@ def test_what_a_person_opened_stays_open(scene: Scene) -> None:
 
 
 def test_what_was_opened_unseen_is_not_set_back(scene: Scene) -> None:
-    """The operator says why a pod waits, and has not heard yet that somebody opened its gate."""
+    """The operator does not close a gate that a person opened, even if its watch has not reported that
+    yet.
+    """
     scene.workloads.gated_pod("new")
     scene.after(30.0)
     scene.world.kube.lag_ms = 90_000
@@ -279,7 +296,7 @@ def test_what_was_opened_unseen_is_not_set_back(scene: Scene) -> None:
 
 
 def test_a_pod_on_a_dead_node_is_out_of_service(scene: Scene) -> None:
-    """Its kubelet's last word does not change any more."""
+    """A pod on a dead node is OUT_OF_SERVICE, although its last reported status is ready."""
     scene.workloads.gated_pod("new")
     scene.after(10.0)
     dead = {"conditions": [{"type": "Ready", "status": "Unknown"}], "addresses": []}
@@ -294,7 +311,9 @@ def test_a_pod_on_a_dead_node_is_out_of_service(scene: Scene) -> None:
 
 @pytest.mark.parametrize("is_led_by_another", [False, True])
 def test_a_pod_that_was_not_ready_meanwhile_begins_again(scene: Scene, *, is_led_by_another: bool) -> None:
-    """Callers learned that it is DOWN: what was seen before, by whichever leader, does not count."""
+    """A pod that was DOWN for a moment waits for the full time again, under any leader, since callers
+    learned that it was DOWN.
+    """
     scene.workloads.gated_pod("new")
     scene.after(60.0)
     scene.containers("new", "False", "2027-01-15T08:02:10Z")
@@ -308,7 +327,7 @@ def test_a_pod_that_was_not_ready_meanwhile_begins_again(scene: Scene, *, is_led
 
 
 def test_a_pod_that_a_person_took_out_of_service_waits(scene: Scene) -> None:
-    """Nobody calls it."""
+    """The gate of a pod that a person took out of service stays closed, since nobody calls that pod."""
     scene.workloads.gated_pod("new")
     scene.after(30.0)
     leases = scene.world.cluster.servers[URLS[0]].registry.leases[APP.upper()]
@@ -321,7 +340,9 @@ def test_a_pod_that_a_person_took_out_of_service_waits(scene: Scene) -> None:
 
 
 def test_the_next_pod_of_a_name_waits_for_itself(scene: Scene) -> None:
-    """As a StatefulSet makes it: what servers showed of the one before does not count."""
+    """The next pod of a name, as a StatefulSet makes it, waits for the full time: its predecessor's
+    readings do not count.
+    """
     scene.workloads.gated_pod("new")
     scene.after(90.0)
     scene.workloads.no_pod("new")
@@ -331,7 +352,7 @@ def test_the_next_pod_of_a_name_waits_for_itself(scene: Scene) -> None:
 
 @pytest.mark.parametrize("spec", [{}, {"notReady": "Remove"}])
 def test_a_pod_that_comes_while_no_server_answers_waits(scene: Scene, spec: dict[str, Any]) -> None:
-    """Its syncer cannot be decided meanwhile, and what it wanted before says nothing of the pod."""
+    """A pod that comes while no server answers waits, since its syncer cannot be decided."""
     scene.workloads.syncer(**spec)
     scene.after(30.0)
     scene.world.cluster.down.update(URLS)
@@ -346,7 +367,7 @@ def test_a_pod_that_comes_while_no_server_answers_waits(scene: Scene, spec: dict
 def test_without_a_server_a_pod_waits_for_none_if_the_syncer_says_so(
     scene: Scene,
 ) -> None:
-    """Though its syncer cannot be decided."""
+    """If no server answers and the syncer's ``whenEurekaIsAway`` is Open, the gate of a new pod opens."""
     scene.workloads.syncer(readinessGate={"whenEurekaIsAway": "Open"})
     scene.after(30.0)
     scene.world.cluster.down.update(URLS)
@@ -358,7 +379,9 @@ def test_without_a_server_a_pod_waits_for_none_if_the_syncer_says_so(
 
 
 def test_a_pod_that_eureka_lost_while_nobody_looked_begins_again(scene: Scene) -> None:
-    """Callers forgot it as well: what the last leader wrote is not true any more."""
+    """If Eureka lost the pod while no operator ran, the wait begins anew: callers have forgotten it as
+    well.
+    """
     scene.workloads.gated_pod("new")
     scene.after(30.0)
     scene.world.scheduler.kill(scene.process)
@@ -372,7 +395,9 @@ def test_a_pod_that_eureka_lost_while_nobody_looked_begins_again(scene: Scene) -
 
 
 def test_the_next_leader_trusts_writes_for_the_same_syncer_alone(scene: Scene) -> None:
-    """A pod that two syncers register is known to the callers of each since another time."""
+    """A new leader trusts the record in a pod's condition only for the same syncer: a second syncer's
+    callers know the pod since another time.
+    """
     scene.settings = replace(scene.settings, publish=frozenset({(SHOP, "second")}))
     scene.kill_leader()
     scene.after(60.0)
@@ -386,7 +411,7 @@ def test_the_next_leader_trusts_writes_for_the_same_syncer_alone(scene: Scene) -
 
 
 def _with_reads_after(seconds: float) -> Any:
-    """The world's wire, on which a question for the new pod takes its time before it arrives."""
+    """Delay each read of the new pod's instance before it reaches the server."""
     exchange = World.exchange
 
     def slow(world: World, process: Any, url: str, request: ServerRequest, *more: Any) -> ServerResponse:
@@ -398,7 +423,9 @@ def _with_reads_after(seconds: float) -> Any:
 
 
 def test_a_slow_api_server_holds_no_gate_up(scene: Scene) -> None:
-    """Writes keep nobody from reading on, else each reading would begin the wait again."""
+    """Slow writes to the API server do not delay the readings, so that the wait does not begin anew each
+    time.
+    """
     ask_kube = World.ask_kube
 
     def slow(world: World, process: Any, method: str, path: str, *more: Any) -> Any:
@@ -412,7 +439,7 @@ def test_a_slow_api_server_holds_no_gate_up(scene: Scene) -> None:
 
 
 def test_readings_that_take_long_hold_no_gate_up(scene: Scene) -> None:
-    """As where a thousand pods wait: no server was silent meanwhile."""
+    """Slow readings, as with a thousand waiting pods, do not count as a server's silence."""
     scene.workloads.gated_pod("new")
     scene.after(10.0)
     with mock.patch.object(World, "exchange", _with_reads_after(8.0)):
@@ -420,7 +447,9 @@ def test_readings_that_take_long_hold_no_gate_up(scene: Scene) -> None:
 
 
 def test_a_pod_that_eureka_refuses_to_show_keeps_no_other_waiting(scene: Scene) -> None:
-    """As where a proxy takes offence at its name."""
+    """A pod whose reads are refused, as by a proxy that rejects its name, does not keep other pods
+    waiting.
+    """
     exchange = World.exchange
 
     def refusing(world: World, process: Any, url: str, request: ServerRequest, *more: Any) -> ServerResponse:
@@ -436,7 +465,9 @@ def test_a_pod_that_eureka_refuses_to_show_keeps_no_other_waiting(scene: Scene) 
 
 
 def test_a_pod_of_a_service_that_is_a_name_alone_waits_for_nobody(scene: Scene) -> None:
-    """Kubernetes gives such a Service no endpoints, whatever its selector says."""
+    """The gate of an ExternalName Service's pod opens at once, since Kubernetes gives such a Service no
+    endpoints.
+    """
     scene.workloads.no_service()
     spec = {"type": "ExternalName", "externalName": "example.com", "selector": {"app": APP}}
     scene.world.kube.put("services", {"metadata": {"namespace": SHOP, "name": APP}, "spec": spec})
@@ -447,7 +478,7 @@ def test_a_pod_of_a_service_that_is_a_name_alone_waits_for_nobody(scene: Scene) 
 
 
 def test_a_server_that_takes_its_time_must_show_the_pod_as_well(scene: Scene) -> None:
-    """Its clients wait for its answers, too."""
+    """A slow server must also show the pod, since its clients wait for its answers."""
     exchange = World.exchange
 
     def slow(world: World, process: Any, url: str, request: ServerRequest, *more: Any) -> ServerResponse:
@@ -462,7 +493,9 @@ def test_a_server_that_takes_its_time_must_show_the_pod_as_well(scene: Scene) ->
 
 
 def test_a_syncer_that_is_refused_says_which_pods_wait(scene: Scene) -> None:
-    """Callers know its registrations, and a roll-out would replace them."""
+    """A refused syncer's condition names the pods that wait: callers know its registrations, which a
+    roll-out would replace.
+    """
     scene.workloads.syncer(eureka="nowhere")
     scene.workloads.gated_pod("new")
     assert scene.stays_closed("new", 150.0) == "Refused"
@@ -472,7 +505,9 @@ def test_a_syncer_that_is_refused_says_which_pods_wait(scene: Scene) -> None:
 
 
 def test_a_pod_that_was_not_ready_begins_again_by_any_clock(scene: Scene) -> None:
-    """The clock of its node may be behind the operator's."""
+    """A pod that was unready waits for the full time again, even if its node's clock is behind the
+    operator's.
+    """
     scene.workloads.gated_pod("new")
     scene.after(60.0)
     scene.containers("new", "False", "2027-01-15T08:00:00Z")
@@ -482,7 +517,9 @@ def test_a_pod_that_was_not_ready_begins_again_by_any_clock(scene: Scene) -> Non
 
 
 def test_a_right_that_is_missing_costs_the_api_server_little(scene: Scene) -> None:
-    """A condition that cannot be written is tried again a while later, and is written once it can be."""
+    """A condition that the operator may not write is tried again after a while, and written once it is
+    allowed.
+    """
     ask_kube = World.ask_kube
     asked = []
 
@@ -503,7 +540,9 @@ def test_a_right_that_is_missing_costs_the_api_server_little(scene: Scene) -> No
 def test_a_namespace_that_cannot_be_read_keeps_no_other_pods_waiting(
     scene: Scene, *, may_select: bool, status: str
 ) -> None:
-    """As one that was deleted, and the rights in it; unless a syncer there may select the pod's Service."""
+    """A namespace that cannot be read, as a deleted one, keeps no other pods waiting, unless a syncer
+    there may select their Service.
+    """
     ask_kube = World.ask_kube
 
     def refusing(world: World, process: Any, method: str, path: str, *more: Any) -> Any:
@@ -525,7 +564,9 @@ def test_a_namespace_that_cannot_be_read_keeps_no_other_pods_waiting(
 
 
 def test_a_refused_syncer_with_unknown_instances_holds_the_rollout(scene: Scene) -> None:
-    """An operator that began while Eureka was away has read nothing; something may be there all the same."""
+    """An operator that started without Eureka keeps a refused syncer's gate closed, since instances may
+    exist that it has not read.
+    """
     scene.world.scheduler.kill(scene.process)
     scene.world.cluster.down.update(URLS)
     scene.workloads.syncer(eureka="nowhere")
@@ -538,14 +579,16 @@ def test_a_refused_syncer_with_unknown_instances_holds_the_rollout(scene: Scene)
 
 
 def test_a_pod_without_the_port_waits_where_callers_know_another(scene: Scene) -> None:
-    """Else the roll-out would replace all that they know."""
+    """The gate of a pod without the port stays closed if callers know other pods, which the roll-out would
+    replace.
+    """
     scene.workloads.syncer(port="nope")
     scene.workloads.gated_pod("new")
     assert scene.stays_closed("new", 150.0) == "Registering"
 
 
 def test_a_pod_without_the_port_does_not_wait_if_none_is_registered(scene: Scene) -> None:
-    """Only a person can change that, and the pod may be called in other ways."""
+    """The gate of a pod without the port opens if no pod is registered, since waiting would not help."""
     scene.workloads.no_syncer()
     scene.after(30.0)
     scene.workloads.syncer(port="nope")

@@ -1,4 +1,4 @@
-"""Generated programs end as a fresh start would."""
+"""Random programs end with the same registrations as a fresh start with the last one."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ SEQUENCES = 80
 
 @pytest.fixture(autouse=True)
 def quiet() -> None:
-    """Lost requests are logged as such."""
+    """Disable logging, since each lost request is logged."""
     logging.disable(logging.CRITICAL)
 
 
 def test_every_end_is_that_of_a_fresh_start() -> None:
-    """Two to five programs with lost answers before the last one make no difference."""
+    """After two to five programs with lost answers, Eureka and state are as if only the last one had run."""
     for seed in range(SEQUENCES):
         assert not (failure := tried(seed, SHELLS[seed % 2])), failure
 
 
 def test_every_described_property_is_drawn() -> None:
-    """One that the resources describe from tomorrow on is explored without being named here."""
+    """A property that the resources gain later is drawn without being named here."""
     for seed in range(40):
         assert not (failure := tried(seed, SHELLS[seed % 2], described=True)), failure
     drawn = random.Random(1)  # noqa: S311 - a test
@@ -37,5 +37,7 @@ def test_every_described_property_is_drawn() -> None:
 
 
 def test_an_instance_on_its_way_to_a_status_stays_callable() -> None:
-    """A new member still STARTING when its update failed; the next program enforces nothing."""
+    """An instance that is STARTING because its update failed is callable again when the next program sets
+    no status.
+    """
     assert not (failure := tried(275562288)), failure

@@ -1,6 +1,7 @@
-"""A process that dies between two requests leaves what the next one makes good.
+"""After a process dies between two requests, the next process completes or undoes its work.
 
-Each row of :data:`PAIRS` is a process that dies when its first request was carried out, before its second.
+Each row of :data:`PAIRS` names two requests: the process dies after the first was carried out, and before the
+second.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ NO_FAULTS: Faults = {}
 
 
 class Trial(Protocol):
-    """One run of a process that may be killed, and of the next one.
+    """A run of a process that may be killed, followed by a run of the next process.
 
     :ivar places: the requests, by number.
     :ivar died: called as the process dies.
@@ -50,7 +51,7 @@ class Trial(Protocol):
     def places(self) -> list[str]: ...
 
     def tried(self) -> list[str]:
-        """Run it; what did not hold."""
+        """Run the processes; return the violations."""
 
 
 def _nothing(*_: object) -> None:
@@ -58,7 +59,7 @@ def _nothing(*_: object) -> None:
 
 
 class _OfOperators:
-    """The part of a trial that operators share.
+    """The common part of trials with operators.
 
     :cvar owned: makes the world of its own.
     """
@@ -70,19 +71,19 @@ class _OfOperators:
 
     @property
     def places(self) -> list[str]:
-        """The requests, in their order."""
+        """The requests in their order."""
         found: list[str] = self.outcome.places
         return found
 
     def tried(self) -> list[str]:
-        """Run it in a world of its own."""
+        """Run the trial in a world of its own; return the violations."""
         with type(self).owned():
             found: list[str] = self.run().violations
             return found
 
 
 class OfSyncers(_OfOperators, Explored):
-    """An operator that serves syncers."""
+    """A trial of an operator that serves syncers."""
 
     owned = world.owned
 
@@ -93,7 +94,7 @@ class OfSyncers(_OfOperators, Explored):
 
 
 class OfMirrors(_OfOperators, MirrorsExplored):
-    """An operator that serves mirrors."""
+    """A trial of an operator that serves mirrors."""
 
     owned = stepwise.owned
 
@@ -127,7 +128,7 @@ def _undrain(servers: int, *, is_interrupted: bool) -> Callable[[int | None], Tr
 
 
 def _owners(trial: Any) -> Counter[tuple[str, str]]:
-    """The cluster's name in owner and id of what is UP."""
+    """Count the instances that are UP by the cluster names in their owner and in their id."""
     (server,) = trial.world.cluster.servers.values()
     found = Counter[tuple[str, str]]()
     for one in (lease.holder for lease in server.registry.all()):
@@ -153,7 +154,9 @@ def _statuses(trial: Any) -> list[tuple[str, str]]:
 
 
 def _of_a_person(trial: Any) -> tuple[int, bool]:
-    """The owners of the Service that a person took over, and whether slices of ours are in it."""
+    """Return the number of owners of the Service that a person took over, and whether it has slices of
+    ours.
+    """
     objects = trial.world.kube.objects
     metadata = objects["services"][SHOP, "review"]["metadata"]
     ours = (one for one in objects["endpointslices"].values() if is_mirrored(one))
@@ -240,11 +243,11 @@ def _comes_back(trial: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two requests, of which the first one was carried out.
+    """Two requests between which the process dies.
 
-    :ivar first: a pattern of it: of the last one before ``second``.
-    :ivar after: the instances then; ``end``: those once the next process had its time.
-    :ivar meanwhile: somebody acts while no process runs.
+    :ivar first: a pattern of the first request: the last match before ``second`` counts.
+    :ivar after: the state when the process has died; ``end``: the state after the next process.
+    :ivar meanwhile: an act of others while no process runs.
     """
 
     name: str
@@ -363,7 +366,7 @@ PAIRS = (
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda one: one.name)
 def test_what_is_begun_is_ended_by_the_next_process(pair: Pair) -> None:
-    """The process dies between the two requests."""
+    """If the process dies between the two requests, the next process ends in the expected state."""
     calm = pair.begun(None)
     assert calm.tried() == []
     at = _between(pair, calm.places)
@@ -382,7 +385,9 @@ def test_what_is_begun_is_ended_by_the_next_process(pair: Pair) -> None:
 
 
 def test_an_earlier_read_does_not_remove_a_new_registration() -> None:
-    """The next pod has its name, and registers itself before any of the reads that end in a removal."""
+    """If the next pod of a name registers itself between a read and the removal, the removal does not hit
+    its registration.
+    """
     calm = OfSyncers(DEAD, {})
     assert calm.tried() == []
     removal = next(at for at, what in enumerate(calm.places) if what.startswith("DELETE"))
@@ -394,7 +399,7 @@ def test_an_earlier_read_does_not_remove_a_new_registration() -> None:
 
 
 def _between(pair: Pair, places: list[str]) -> int:
-    """The number of the first request, which comes before the second one."""
+    """Return the number of the first request, after which the process dies."""
     firsts = [at for at, what in enumerate(places) if re.match(pair.first, what)]
     seconds = [at for at, what in enumerate(places) if re.match(pair.second, what) and at > min(firsts)]
     assert seconds, (pair.name, places)

@@ -1,4 +1,4 @@
-"""A mirror comes to no harm, wherever its operator is killed and no matter who acts meanwhile."""
+"""A mirror does no harm, wherever its operator is killed and whoever acts meanwhile."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ ORDERS_AN_EDIT = 4
 
 @pytest.fixture(autouse=True, scope="module")
 def world() -> Iterator[None]:
-    """Nothing real can be reached, and no thread begins."""
+    """Have the code reach no real server, and start no thread."""
     with owned():
         yield
 
 
 @pytest.mark.parametrize("changed", MIRROR_EDITS, ids=lambda one: one.name)
 def test_wherever_the_operator_is_killed(changed: MirrorEdit) -> None:
-    """Before each request and after it; and some of the rest that may go wrong, or that others do."""
+    """The operator may be killed before or after each request; some other faults and acts are tried, too."""
     draw = random.Random(changed.name)  # noqa: S311 - a test
     calm = MirrorsExplored(changed, {}).run()
     assert not calm.violations, (calm.violations, calm.trace)
@@ -58,7 +58,9 @@ def test_wherever_the_operator_is_killed(changed: MirrorEdit) -> None:
 
 @pytest.mark.parametrize("act", [a_person_replaces_the_service, a_person_takes_the_service_over])
 def test_wherever_a_person_takes_the_service(act: Happening) -> None:
-    """By another of its name, or by taking its label off: it is never written to, and nothing is added."""
+    """A person's Service, made under the mirror's name or taken over by removing the label, gets no writes
+    and no further slices.
+    """
     for changed in ("another port", "another name", "another form", "it is deleted"):
         edit = mirror_edit(changed)
         for at in MirrorsExplored(edit, {}).run().numbers:
@@ -67,13 +69,13 @@ def test_wherever_a_person_takes_the_service(act: Happening) -> None:
 
 @pytest.mark.parametrize("changed", SEVERAL_APPLICATIONS, ids=lambda one: one.name)
 def test_however_writes_overtake_each_other(changed: MirrorEdit) -> None:
-    """Nobody is called no more before all that is new stands, and no writer goes on after its reconcile."""
+    """No endpoint is removed before all new ones are written, and no writer goes on after its reconcile."""
     for seed in range(ORDERS_AN_EDIT):
         assert not (failure := tried(changed, {}, seed=seed)), failure
 
 
 def test_writes_of_several_applications_are_under_way_at_once() -> None:
-    """In an order that the seed draws, and always the same one of the same seed."""
+    """Writes of several applications overlap in an order that depends on the seed alone."""
     edit = mirror_edit("all get another name")
 
     def orders() -> list[list[str]]:
@@ -88,7 +90,9 @@ def test_writes_of_several_applications_are_under_way_at_once() -> None:
 
 
 def test_a_person_replaces_a_service_while_its_patch_is_slow() -> None:
-    """The watch tells of the deletion first: the answer does not bring back what is gone."""
+    """If a watch reports the Service's deletion before a patch's answer arrives, the answer does not bring
+    back the deleted object.
+    """
     edit = mirror_edit("all get another port")
     for seed in range(ORDERS_AN_EDIT):
         places = MirrorsExplored(edit, {}, seed=seed).run().places
@@ -99,7 +103,7 @@ def test_a_person_replaces_a_service_while_its_patch_is_slow() -> None:
 
 @pytest.mark.parametrize("kill", KILLS)
 def test_a_kill_ends_all_writers(kill: Fault) -> None:
-    """Of the one that is killed at a request, and of those whose requests are under way."""
+    """A kill ends the writer whose request it hit, and all other writers."""
     explored = MirrorsExplored(mirror_edit("all get another name"), {3: kill})
     trace = explored.run().trace
     killed = next(at for at, line in enumerate(trace) if "is killed" in line)
@@ -110,7 +114,9 @@ def test_a_kill_ends_all_writers(kill: Fault) -> None:
 
 
 def test_wherever_an_application_is_refused() -> None:
-    """It goes on to be called by its old name, and the others are not held up; later it has the new one."""
+    """An application whose writes are refused keeps its old name, other applications are not delayed, and
+    later it gets the new name.
+    """
     for name in ("all get another name", "a machine of each is replaced", "fewer are meant, by another name"):
         edit = mirror_edit(name)
         for at in MirrorsExplored(edit, {}).run().numbers:
@@ -120,7 +126,9 @@ def test_wherever_an_application_is_refused() -> None:
 
 @pytest.mark.parametrize("servers", [1, 2])
 def test_a_server_that_forgets_takes_nothing_away(servers: int) -> None:
-    """Its machines register again within half a minute; until then they are called."""
+    """Machines stay in the slices until they register again, within half a minute, after a server lost its
+    memory.
+    """
     edit = mirror_edit("a machine comes")
     for at in MirrorsExplored(edit, {}, servers).run().numbers:
         assert not (failure := tried(edit, {at: a_server_restarts_empty}, servers)), failure
@@ -128,14 +136,16 @@ def test_a_server_that_forgets_takes_nothing_away(servers: int) -> None:
 
 @pytest.mark.parametrize("servers", [1, 2])
 def test_another_eureka_at_the_same_url_takes_nothing_away(servers: int) -> None:
-    """Its 404 is no proof: it never held the machines, which are called until they register there."""
+    """A 404 of another Eureka at the same URL is no proof: machines stay in the slices until they register
+    there.
+    """
     edit = replace(mirror_edit("a machine comes"), begin=in_place_for_long)
     for at in MirrorsExplored(edit, {}, servers).run().numbers:
         assert not (failure := tried(edit, {at: another_eureka_answers}, servers)), failure
 
 
 def test_a_loss_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rules are asked: a mirror that believes each gap of a list is found."""
+    """The rules find a mirror that trusts every gap in a list."""
     monkeypatch.setattr("eurekube_provider.core.mirror_decision.vanished", lambda *_: [])
     monkeypatch.setattr(
         "eurekube_provider.core.mirror_decision.guarded",

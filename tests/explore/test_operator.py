@@ -1,4 +1,4 @@
-"""No order of events does harm beside an operator: some single faults of each edit of a cluster."""
+"""No order of events makes an operator do harm: some single faults of each edit of a cluster."""
 
 from __future__ import annotations
 
@@ -29,19 +29,21 @@ from tests.explore.operator.explorer import Explored, Faults, Setup, describe_fa
 from tests.explore.operator.world import Fault, owned
 
 SINGLES_AN_EDIT = 2
-"""Drawn by the edit's name, so that a failure is found again; ``make explore`` tries all, and several."""
+"""Number of single faults for each edit, drawn by the edit's name, so that a failure is found again;
+``make explore`` tries all faults, and several at once.
+"""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def world() -> Iterator[None]:
-    """Nothing real can be reached."""
+    """Have the code reach no real server."""
     with owned():
         yield
 
 
 @pytest.mark.parametrize("changed", EDITS, ids=lambda one: one.name)
 def test_single_faults(changed: Edit) -> None:
-    """Lost, late and killed requests and acts of others fail no call, and the calm heals them."""
+    """Lost, late and killed requests and acts of others fail no call, and their effects end in the calm."""
     draw = random.Random(changed.name)  # noqa: S311 - a test
     setup = draw.choice(SETUPS)
     outcome = Explored(changed, {}, setup).run()
@@ -61,8 +63,8 @@ def test_single_faults(changed: Edit) -> None:
     ],
 )
 def test_what_is_carried_out_late_is_undone(name: str) -> None:
-    """A write that a frozen server carries out when it is back neither brings back a pod that has gone nor
-    takes out one that serves.
+    """A write that a frozen server carries out late neither brings back an ended pod nor removes a serving
+    one.
     """
     changed = edit(name)
     for setup in (Setup(1), Setup(2)):
@@ -74,8 +76,9 @@ def test_what_is_carried_out_late_is_undone(name: str) -> None:
 
 
 def test_the_end_of_one_syncer_takes_nothing_from_the_next() -> None:
-    """A removal that was begun, and finds nothing more, must not hit anyone who registers it at that
-    moment."""
+    """A removal that begins for an old syncer does not hit a new syncer that registers the instance at
+    that moment.
+    """
     renamed = edit("a syncer is renamed, the old one first")
     for setup in (Setup(1), Setup(3)):
         for at in range(3, 14):
@@ -84,28 +87,32 @@ def test_the_end_of_one_syncer_takes_nothing_from_the_next() -> None:
 
 
 def test_what_was_handed_over_is_swept_as_its_former_owner_left_it() -> None:
-    """A server that was frozen while an instance passed to another syncer, and left, does not keep it."""
+    """If a server was frozen while an instance passed to another syncer and was removed, the instance is
+    removed there, too.
+    """
     passed = together(("a syncer is renamed", 0.0), ("scaled down", 3.0))
     failure = tried(passed, {0: a_server_freezes}, Setup(2))
     assert not failure, failure
 
 
 def test_a_late_hand_over_does_not_bring_back_what_left() -> None:
-    """A server that was frozen with it stores the heir's registration after its former owner removed it."""
+    """A server that stores the new syncer's registration late, after the instance left, does not keep it."""
     passed = together(("a syncer is renamed", 0.0), ("scaled down", 3.0))
     failure = tried(passed, {10: Fault.LATE}, Setup(1))
     assert not failure, failure
 
 
 def test_our_out_of_service_ends_with_a_hand_over_at_a_frozen_server() -> None:
-    """It was set for the syncer before, and stands over what the server is notified of who serves now."""
+    """An OUT_OF_SERVICE that was set for the former syncer at a frozen server is cleared for the pod that
+    serves now.
+    """
     replaced = edit("a StatefulSet's pod is replaced while its syncer is renamed")
     failure = tried(replaced, {16: a_server_freezes}, Setup(2, replicas=2))
     assert not failure, failure
 
 
 def test_our_out_of_service_is_undone_at_separated_servers() -> None:
-    """They lost each other after it was set for the syncer before: each is informed by itself."""
+    """If servers lose each other after the former syncer's OUT_OF_SERVICE, it is cleared at each of them."""
     replaced = edit("a StatefulSet's pod is replaced while its syncer is renamed")
     faults: Faults = {13: the_operator_ends_in_peace, 19: servers_lose_each_other}
     failure = tried(replaced, faults, Setup(2))
@@ -113,28 +120,36 @@ def test_our_out_of_service_is_undone_at_separated_servers() -> None:
 
 
 def test_an_out_of_service_of_ours_that_no_list_shows_yet_is_undone() -> None:
-    """The next leader overwrites the OUT_OF_SERVICE that the former leader set a moment ago."""
+    """A new leader clears an OUT_OF_SERVICE that the former leader set a moment ago, before any list shows
+    it.
+    """
     replaced = edit("a StatefulSet's pod is replaced while its syncer is renamed")
     failure = tried(replaced, {12: the_operator_ends_in_peace}, Setup(1))
     assert not failure, failure
 
 
 def test_an_instance_found_while_heirs_are_asked_is_not_misplaced() -> None:
-    """A server that was frozen shows one after the other what was handed over there."""
+    """If a server that was frozen shows the handed-over instances one after the other, each stays where it
+    belongs.
+    """
     moved = edit("two syncers name another Eureka in turn, and the first comes back")
     failure = tried(moved, {10: a_server_freezes}, Setup(2, replicas=2))
     assert not failure, failure
 
 
 def test_the_others_learn_of_a_hand_over_at_a_frozen_server() -> None:
-    """Where they show the instance as it was, its former owner gives it once more."""
+    """If only a frozen server got a hand-over, the former owner passes the instance on again at the
+    others.
+    """
     given_up = edit("a syncer that removes nothing gives up what another one wants")
     failure = tried(given_up, {12: a_server_freezes}, Setup(2))
     assert not failure, failure
 
 
 def test_a_server_frozen_in_a_hand_over_does_not_keep_what_leaves() -> None:
-    """It leaves the others under its former owner; its new owner deregisters it there as well."""
+    """If only a frozen server got a hand-over, the new owner deregisters there an instance that left the
+    others under its former owner.
+    """
     passed = together(("a syncer is renamed", 0.0), ("scaled down", 3.0))
     for at in (11, 13):
         failure = tried(passed, {at: a_server_freezes}, Setup(2))
@@ -154,7 +169,7 @@ def test_what_is_given_up_and_wanted_by_another_syncer_passes_at_once() -> None:
     "name", ["refused, and scaled down", "refused, and allowed again", "paused, and scaled down"]
 )
 def test_what_a_syncer_holds_that_registers_nothing_comes_back(name: str) -> None:
-    """It is refused or paused: a Eureka that begins again with an empty memory is notified of it again."""
+    """If Eureka loses its memory it gets a refused or paused syncer's instances again."""
     for at in Explored(edit(name), {}).run().numbers:
         failure = tried(edit(name), {at: a_server_restarts_empty}, Setup(1))
         assert not failure, failure
@@ -162,7 +177,9 @@ def test_what_a_syncer_holds_that_registers_nothing_comes_back(name: str) -> Non
 
 @pytest.mark.parametrize("mode", [BatchMode.REST, BatchMode.BATCH])
 def test_of_two_syncers_that_want_the_same_at_once_one_reports_it(mode: BatchMode) -> None:
-    """Each finds the place empty when the operator starts, and one writes over what the other registered."""
+    """If two syncers register the same instances when the operator starts, one of them gets the instances,
+    and the other reports the conflict.
+    """
     both = Edit(
         "two of a kind", (), begin=lambda workloads: workloads.syncer("stars", healthCheckPath="/health")
     )
@@ -178,7 +195,9 @@ def test_of_two_syncers_that_want_the_same_at_once_one_reports_it(mode: BatchMod
 
 
 def test_a_refused_syncers_instance_leaves_with_its_unwatched_pod() -> None:
-    """The operator ended before it did, and the next one saw it nowhere: its address may be another's."""
+    """A refused syncer's instance is removed if its pod ended while no operator ran, since another pod may
+    have its address.
+    """
     ended = Edit(
         "refused, and a pod ends while nobody watches",
         (
@@ -192,7 +211,9 @@ def test_a_refused_syncers_instance_leaves_with_its_unwatched_pod() -> None:
 
 
 def test_a_status_at_a_frozen_server_does_not_replace_a_newer_one() -> None:
-    """The others never heard of it, and show what is wanted again: they are notified of it once more."""
+    """The other servers, which never got a frozen server's old status, are sent the newer status again, so
+    that the old one does not replace it.
+    """
     failure = tried(edit("not ready for a while"), {2: a_server_freezes}, Setup(2))
     assert not failure, failure
 
@@ -201,7 +222,9 @@ def test_a_status_at_a_frozen_server_does_not_replace_a_newer_one() -> None:
     "faults", [{2: a_server_freezes}, {3: a_server_freezes, 6: Fault.KILLED_AFTER}], ids=["mark", "status"]
 )
 def test_the_others_take_a_frozen_servers_mark_before_the_status(faults: Faults) -> None:
-    """Without it our OUT_OF_SERVICE passes for a person's, and a pod that took the name stays out."""
+    """The others get our mark before the status; without the mark our OUT_OF_SERVICE would pass for a
+    person's, and keep the next pod of that name out.
+    """
     replaced = edit("a StatefulSet's pod is replaced at once, shown until it is gone")
     failure = tried(replaced, faults, Setup(2))
     assert not failure, failure
@@ -209,7 +232,7 @@ def test_the_others_take_a_frozen_servers_mark_before_the_status(faults: Faults)
 
 @pytest.mark.parametrize("name", ["nothing changes", "paused, and scaled down"])
 def test_every_fault_that_is_drawn_happens(name: str) -> None:
-    """Requests in the calm have no number: nothing goes wrong there."""
+    """Faults are drawn only at numbered requests; those of the final calm have no number."""
     numbers = Explored(edit(name), {}).run().numbers
     assert numbers
     for at in numbers:
@@ -226,14 +249,18 @@ def test_a_sequence_is_replayed() -> None:
 
 
 def test_a_brake_that_never_holds_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Endpoints that vanish for some seconds would take the application with them."""
+    """The explorer finds the harm if the brake never holds: endpoints that vanish for seconds take the
+    application with them.
+    """
     monkeypatch.setattr("eurekube_provider.core.decision.judge", lambda *_, **__: Braked())
     outcome = Explored(edit("all endpoints vanish and come back"), {}).run()
     assert any("serves, and is gone" in line for line in outcome.violations)
 
 
 def test_removals_that_nobody_looks_for_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that is frozen while something is removed would show it to callers when it is back."""
+    """The explorer finds the harm if removals are not checked later: a frozen server shows a removed
+    instance to callers.
+    """
     monkeypatch.setattr("eurekube_provider.eureka.table.Table.due", lambda *_: [])
     outcome = Explored(edit("scaled down"), {0: a_server_freezes}, Setup(2)).run()
     assert any("gone from the cluster, and UP" in line for line in outcome.violations)
@@ -241,7 +268,9 @@ def test_removals_that_nobody_looks_for_are_found(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("setup", [Setup(2), Setup(3), Setup(2, mode=BatchMode.BATCH)], ids=str)
 def test_a_registration_that_a_stack_removed_does_not_come_back(setup: Setup) -> None:
-    """The server that missed the removal holds it on, and a renewal finds it there."""
+    """A server that missed a stack's removal still holds the registration, but the operator does not renew
+    it back.
+    """
     steady = edit("nothing changes")
     for seed in range(3):
         failure = tried(steady, {0: a_stack_removes_behind_a_split}, setup, seed)
@@ -250,7 +279,9 @@ def test_a_registration_that_a_stack_removed_does_not_come_back(setup: Setup) ->
 
 @pytest.mark.parametrize("name", ["mode service", "a syncer is renamed, the old one first"])
 def test_a_removed_registration_stays_away_despite_an_old_list(name: str) -> None:
-    """A list that was rendered as it was removed shows it for three minutes, and another server holds it."""
+    """A list that was rendered during the removal shows the instance for three minutes, and a server still
+    holds it: it is not renewed.
+    """
     changed = edit(name)
     removed: Faults = {7: servers_render_their_lists, 9: a_stack_removes_behind_a_split}
     failure = tried(changed, removed, Setup(2))
@@ -258,14 +289,15 @@ def test_a_removed_registration_stays_away_despite_an_old_list(name: str) -> Non
 
 
 def test_a_status_that_overtakes_a_registration_is_set_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server tells its peers what changed within half a second in an order of its own: a status that was
-    taken off hits the registration that came after it, at those peers only. Who sends no batches may not be
-    let send one: batches are for servers, and a proxy may know that.
+    """A cleared status that overtakes the next registration at some peers is repaired there.
+
+    A server sends its changes of half a second in an order of its own. The operator may not send batches
+    here, which only servers may send and a proxy may refuse.
     """
     ask = EurekaCluster.request
 
     def refused(cluster: EurekaCluster, url: str, request: ServerRequest) -> ServerResponse:
-        """No batch."""
+        """Refuse batches, and answer other requests."""
         is_batch = request.path[0] == "peerreplication"
         return ServerResponse(403) if is_batch else ask(cluster, url, request)
 
@@ -279,28 +311,36 @@ def test_a_status_that_overtakes_a_registration_is_set_right(monkeypatch: pytest
 
 @pytest.mark.parametrize("servers", [2, 3])
 def test_a_status_of_ours_is_taken_off_a_server_that_was_frozen(servers: int) -> None:
-    """It answered a reader that looks for what comes late, and so is asked when the others are."""
+    """Our old status at a server that was frozen is cleared, even if that server has already answered a
+    reader again.
+    """
     replaced = edit("a StatefulSet's pod is replaced at once after a while, shown until it is gone")
     failure = tried(replaced, {7: a_server_freezes}, Setup(servers))
     assert not failure, failure
 
 
 def test_a_new_leader_learns_which_server_holds_an_earlier_status() -> None:
-    """It could not list that server at first: what is out of service there is not what the others say."""
+    """A new leader that could not list one server at first learns that only that server has an old
+    OUT_OF_SERVICE.
+    """
     replaced = edit("a StatefulSet's pod is replaced at once after a while, shown until it is gone")
     failure = tried(replaced, {4: a_server_freezes, 16: Fault.KILLED_AFTER}, Setup(2))
     assert not failure, failure
 
 
 def test_a_spec_that_is_changed_and_changed_back_unseen_is_reported() -> None:
-    """The status names the generation that was looked at, though nothing differs from what was known."""
+    """The status names the latest generation, even if the spec was changed and changed back while no watch
+    worked.
+    """
     changed = edit("a syncer gives up what another one wants, and wants it again")
     failure = tried(changed, {0: the_api_is_behind, 2: watches_break}, Setup(1))
     assert not failure, failure
 
 
 def test_an_unlisted_instance_of_a_deleted_syncer_stays_with_its_heir() -> None:
-    """The next leader looks for an instance that the former leader may have registered a moment ago."""
+    """The next leader looks for an instance that the former leader registered a moment ago for a syncer
+    that is now deleted: it stays with the new syncer.
+    """
     replaced = edit("a StatefulSet's pod is replaced while its syncer is renamed")
     for at in (17, 18):
         failure = tried(replaced, {at: Fault.KILLED_BEFORE}, Setup(2, is_balanced=True))
@@ -308,7 +348,9 @@ def test_an_unlisted_instance_of_a_deleted_syncer_stays_with_its_heir() -> None:
 
 
 def test_a_pod_that_ended_before_a_rename_is_not_registered_again() -> None:
-    """A list shows for a while what was removed: it is neither taken over, nor renewed."""
+    """An old list still shows a removed instance, which the operator under a new cluster name neither
+    takes over nor renews.
+    """
     ended = Edit(
         "a pod ends, and the cluster is renamed",
         (
@@ -328,8 +370,8 @@ def test_a_pod_that_ended_before_a_rename_is_not_registered_again() -> None:
 
 @pytest.mark.parametrize("servers", [2, 3])
 def test_who_comes_back_behind_a_balancer_is_in_service(servers: int) -> None:
-    """Another server than the one that removed the last pod of that name shows it as out of service: that was
-    ours, and nobody's wish.
+    """A new pod is UP even if another server behind the balancer still shows our OUT_OF_SERVICE for the
+    last pod of that name.
     """
     replaced = edit("a StatefulSet's pod is replaced, shown until it is gone")
     failure = tried(replaced, {}, Setup(servers, is_balanced=True))
@@ -346,13 +388,17 @@ def test_who_comes_back_behind_a_balancer_is_in_service(servers: int) -> None:
 def test_what_is_removed_behind_a_balancer_is_gone_from_each_server(
     name: str, at: int, act: Act, servers: int
 ) -> None:
-    """A server that does not hold it answers in place of one that does, or one was frozen and comes back."""
+    """Behind a balancer a removal reaches each server, even if the server that answers does not hold the
+    instance or one was frozen.
+    """
     failure = tried(edit(name), {at: act}, Setup(servers, is_balanced=True))
     assert not failure, failure
 
 
 def test_one_servers_loss_behind_a_balancer_is_sent_again() -> None:
-    """Another one shows it to anyone who looks, and each renewal may go to the one that does not know it."""
+    """An instance that one server behind a balancer forgot is registered again, although other servers
+    show it and answer renewals.
+    """
     forgotten = edit("refused, and allowed again")
     failure = tried(forgotten, {1: a_server_restarts_empty}, Setup(2, is_balanced=True))
     assert not failure, failure
@@ -360,8 +406,8 @@ def test_one_servers_loss_behind_a_balancer_is_sent_again() -> None:
 
 @pytest.mark.parametrize("servers", [2, 3])
 def test_what_a_server_tells_its_busy_peer_again_is_undone(servers: int) -> None:
-    """Our OUT_OF_SERVICE, answered and carried out, comes once more over the next pod of that name, at those
-    servers that its own did not tell of the removal in time.
+    """If a server repeats our old OUT_OF_SERVICE to a busy peer, it is cleared for the next pod of that
+    name.
     """
     replaced = Edit(
         "replaced at once, shown until it is gone",
@@ -381,8 +427,8 @@ def test_what_a_server_tells_its_busy_peer_again_is_undone(servers: int) -> None
 
 
 def test_a_late_status_does_not_stay_over_the_new_leaders() -> None:
-    """The API server may come to a PATCH when its operator is dead, and another one has said
-    what is true now.
+    """A status PATCH that the API server carries out after its operator died is replaced by the new
+    leader's status.
     """
     refused = edit("refused, and allowed again")
     late: Faults = {1: Fault.LATE, 2: Fault.KILLED_BEFORE}
@@ -392,7 +438,9 @@ def test_a_late_status_does_not_stay_over_the_new_leaders() -> None:
 
 @pytest.mark.parametrize("fault", [Fault.DRIPPED, Fault.BLOATED], ids=str)
 def test_servers_that_drip_or_send_too_much(fault: Fault) -> None:
-    """An answer that is given up is one that is lost: whatever it was to say, it was carried out."""
+    """A request whose slow or oversized answer is given up was still carried out, and the operator copes
+    with either.
+    """
     rolling = edit("rolling update")
     for setup in (Setup(1), Setup(2)):
         for at in Explored(rolling, {}, setup).run().numbers[::3]:
@@ -401,7 +449,7 @@ def test_servers_that_drip_or_send_too_much(fault: Fault) -> None:
 
 
 class Callers:
-    """Callers of each server, who note where they found an instance once and find none any more."""
+    """Callers of each server, who record if they found an instance before and find none now."""
 
     def __init__(self, explored: Explored) -> None:
         self._servers, self._look = explored.world.cluster.servers, explored.world.changed
@@ -420,7 +468,9 @@ class Callers:
 
 
 def test_a_cut_off_server_keeps_an_instance_until_it_is_replaced() -> None:
-    """At whatever moment of an update servers lose each other, callers of each find an instance."""
+    """If servers lose each other at any moment of an update, callers of each server still find an
+    instance.
+    """
     replaced = edit("all pods are replaced")
     for at in Explored(replaced, {}, Setup(2)).run().numbers:
         explored = Explored(replaced, {at: servers_lose_each_other}, Setup(2))

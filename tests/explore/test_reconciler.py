@@ -1,4 +1,4 @@
-"""No order of events does harm where the Reconciler is driven step by step, without a thread."""
+"""No order of events makes the Reconciler do harm, driven step by step without threads."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ ORDERS_AN_EDIT = 3
 
 @pytest.fixture(autouse=True, scope="module")
 def world() -> Iterator[None]:
-    """Nothing real can be reached, and no thread begins."""
+    """Have the code reach no real server, and start no thread."""
     with owned():
         yield
 
 
 @pytest.mark.parametrize("changed", EDITS, ids=lambda one: one.name)
 def test_orders_and_single_faults(changed: Edit) -> None:
-    """The first round, and any lost or late request or act of others, costs no caller anything."""
+    """A calm run, and any lost or late request or act of others, harms no caller."""
     draw = random.Random(changed.name)  # noqa: S311 - a test
     setup = draw.choice(SETUPS)
     calm = Stepped(changed, {}, setup).run()
@@ -48,7 +48,7 @@ def test_orders_and_single_faults(changed: Edit) -> None:
 
 @pytest.mark.parametrize("order", [11, 16, 20])
 def test_a_status_of_ours_that_comes_over_the_next_pod_is_taken_off(order: int) -> None:
-    """Servers tell each other of the old pod's status and of the new pod in an order of their own."""
+    """Our status of an old pod that a server replicates over the next pod is cleared."""
     replaced = edit("a StatefulSet's pod is replaced at once, shown until it is gone")
     failure = tried(replaced, {}, Setup(2), order)
     assert not failure, failure
@@ -56,7 +56,9 @@ def test_a_status_of_ours_that_comes_over_the_next_pod_is_taken_off(order: int) 
 
 @pytest.mark.parametrize(("at", "servers", "order"), [(3, 2, 740883), (4, 3, 822258)])
 def test_our_status_over_the_next_pod_at_every_server_is_replaced(at: int, servers: int, order: int) -> None:
-    """A server hears late of what another one was informed, and tells all of its own registration as DOWN."""
+    """Our late status over the next pod is replaced at every server, even if a server replicates its own
+    old registration as DOWN.
+    """
     replaced = edit("a StatefulSet's pod is replaced at once, shown until it is gone")
     failure = tried(replaced, {at: Fault.LATE}, Setup(servers), order)
     assert not failure, failure
@@ -64,7 +66,9 @@ def test_our_status_over_the_next_pod_at_every_server_is_replaced(at: int, serve
 
 @pytest.mark.parametrize(("at", "servers", "order"), [(3, 2, 461487), (0, 3, 859916)])
 def test_who_missed_changes_lists_though_the_api_is_behind(at: int, servers: int, order: int) -> None:
-    """A cache that stands still answers 410 for what it has forgotten, as any other does."""
+    """A cache that stands still also answers 410 for changes that it has forgotten, so that the operator
+    lists.
+    """
     failure = tried(edit("gone and back, unobserved"), {at: the_api_is_behind}, Setup(servers), order)
     assert not failure, failure
 
@@ -79,14 +83,18 @@ def test_who_missed_changes_lists_though_the_api_is_behind(at: int, servers: int
 def test_a_frozen_servers_former_names_are_found_when_it_is_back(
     name: str, freezes: int, renamed: int, order: int
 ) -> None:
-    """Nobody else knew of it when the next operator came, which calls the cluster otherwise."""
+    """When a frozen server answers again the operator finds its instances under former cluster names, of
+    which no other server told it.
+    """
     faults = {freezes: a_server_freezes, renamed: the_cluster_gets_another_name}
     failure = tried(edit(name), faults, Setup(3), order)
     assert not failure, failure
 
 
 def test_our_out_of_service_is_undone_at_separated_servers() -> None:
-    """Two operators before set and undid it, each under another name of the cluster."""
+    """Our OUT_OF_SERVICE is cleared at servers that lost each other, after two earlier operators set and
+    cleared it under other cluster names.
+    """
     replaced = edit("a StatefulSet's pod is replaced while its syncer is renamed")
     faults: Faults = {
         5: the_cluster_gets_another_name_beside_the_old_one,
@@ -98,7 +106,7 @@ def test_our_out_of_service_is_undone_at_separated_servers() -> None:
 
 
 def test_a_sequence_is_the_same_each_time() -> None:
-    """Its seed and its faults say all that happens."""
+    """A sequence is determined by its seed and its faults."""
     first, second, other = (
         Stepped(edit("rolling update"), {3: Fault.LOST_AFTER}, Setup(2), seed=seed).run().trace
         for seed in (1, 1, 2)
@@ -108,7 +116,7 @@ def test_a_sequence_is_the_same_each_time() -> None:
 
 
 def test_a_wait_that_nobody_ends_is_an_error() -> None:
-    """A round that waits for another one would wait for ever, and no thread may begin."""
+    """A round that waits for another one would wait for ever without threads: the scheduler raises."""
     scheduler = Stepwise(Clock())
     use(scheduler)
     with scheduler.within(Task(scheduler, Process("replica"), "loop", lambda: None)):
@@ -124,6 +132,6 @@ def test_a_wait_that_nobody_ends_is_an_error() -> None:
 def test_a_pod_out_of_service_without_a_reason_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The rules are asked here as well: a syncer whose pods are never registered is a violation."""
+    """The rules find a syncer whose pods are never registered."""
     monkeypatch.setattr("tests.explore.operator.reconciler.Replica.add", lambda *_: None)
     assert "missing" in tried(edit("scaled up"), {}, Setup(1))

@@ -1,4 +1,4 @@
-"""No order of events of a stack's registrations does harm: each single fault of an edit, and some pairs."""
+"""No order of events makes a stack's registrations do harm: each single fault of an edit, and some pairs."""
 
 from __future__ import annotations
 
@@ -40,16 +40,18 @@ from tests.explore.world import Fault, Faults, World, owned
 from tests.model.commands import DATA_CENTER
 
 PAIRS_AN_EDIT, ACTS_AN_EDIT = 16, 8
-"""Drawn by the edit's name, so that a failure is found again; ``make explore`` draws more and larger sets."""
+"""Numbers of pairs of faults and of acts for each edit, drawn by the edit's name, so that a failure is
+found again; ``make explore`` draws more and larger sets.
+"""
 
 
 SETTLED = Settled()
-"""Shared by all tests here: most faults leave a state from which the end was gone to before."""
+"""States that are known to end well, shared by all tests here, since most faults leave one of few states."""
 
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Thousands of lost requests are logged as such."""
+    """Disable logging, since thousands of lost requests are logged."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -64,10 +66,11 @@ def quiet() -> Iterator[None]:
     ids=lambda each: each.name if isinstance(each, Edit) else each.__name__,
 )
 def test_every_single_fault(edit: Edit, tool: type[Engine]) -> None:
-    """A request that is lost, or at which the process dies, costs no caller anything; the next run heals.
+    """A request that is lost, or at which the process dies, harms no caller, and the next run completes the
+    work.
 
-    With the native provider, which has all but its messages from the same code, each request has one kind of
-    fault in turn; ``make explore`` tries both with all.
+    With the native provider, which shares all code but its messages, each request has one kind of fault in
+    turn; ``make explore`` tries both providers with all kinds.
     """
     step = 1 if tool is Engine else len(edit.faults) + 1
     for faults in ({}, *itertools.islice(singles(edit, tool=tool, settled=SETTLED), None, None, step)):
@@ -82,19 +85,19 @@ AT_TWO = (
     "application: drain, and think better of it",
     "application: one more, one less",
 )
-"""Edits that are tried with two servers in each run of the tests; ``make explore`` tries all."""
+"""Names of the edits that are tried with two servers; ``make explore`` tries all."""
 
 
 @pytest.mark.parametrize("edit", [one for one in EDITS if one.name in AT_TWO], ids=lambda edit: edit.name)
 def test_every_single_fault_at_two_servers(edit: Edit) -> None:
-    """Nor where they tell each other half a second later."""
+    """No single fault harms a caller with two servers, which replicate half a second later."""
     for faults in ({}, *singles(edit, 2, settled=SETTLED)):
         assert not (failure := tried(edit, faults, 2, settled=SETTLED)), failure
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
 def test_pairs_of_faults(edit: Edit) -> None:
-    """Neither do two of them, in one run or in two."""
+    """No two faults, in one run or in two, harm a caller."""
     draw = random.Random(edit.name)  # noqa: S311 - a test
     requests = Explored(edit, {}, settled=SETTLED).run().requests
     for _ in range(PAIRS_AN_EDIT):
@@ -105,7 +108,9 @@ def test_pairs_of_faults(edit: Edit) -> None:
 
 @pytest.mark.parametrize("name", ["moved without an alias", "application: moved without an alias"])
 def test_two_servers_that_each_lose_an_answer(name: str) -> None:
-    """An instance that one server took and has not replicated is not missed while that server is silent."""
+    """An instance that only one server has, not yet replicated, is found by the next run even while that
+    server is silent.
+    """
     edit = next(one for one in EDITS if one.name == name)
     requests = Explored(edit, {}, 2).run().requests
     for first, second in itertools.combinations(range(requests + 2), 2):
@@ -115,7 +120,9 @@ def test_two_servers_that_each_lose_an_answer(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["remove with a drain", "application: remove with a drain"])
 def test_a_renewal_gives_back_nothing_that_was_drained(name: str) -> None:
-    """At whatever moment it comes: the second look knows what the drain had marked."""
+    """A renewal at any moment of a drain and removal brings nothing back: the second look recognises our
+    mark.
+    """
     edit = next(one for one in EDITS if one.name == name)
     for at in range(Explored(edit, {}, 2).run().requests):
         assert not (failure := tried(edit, {at: Act(Deed.RENEWED)}, 2, settled=SETTLED)), failure
@@ -124,7 +131,9 @@ def test_a_renewal_gives_back_nothing_that_was_drained(name: str) -> None:
 @pytest.mark.parametrize("servers", [1, 2])
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
 def test_others_act(edit: Edit, servers: int) -> None:
-    """Nor what people, other stacks, the application and servers do in between; what they did stands."""
+    """No act of people, other stacks, applications or servers makes a run do harm, and each act's result
+    stays.
+    """
     draw = random.Random(f"{edit.name} {servers}")  # noqa: S311 - a test
     requests = Explored(edit, {}, servers, settled=SETTLED).run().requests
     for _ in range(ACTS_AN_EDIT if (possible := acts(edit, servers)) else 0):
@@ -133,7 +142,7 @@ def test_others_act(edit: Edit, servers: int) -> None:
 
 
 def test_the_explorer_finds_harm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Removals that took whatever the owner has would be found within one edit."""
+    """If removals took every instance of the owner, one edit would be enough to find the harm."""
     monkeypatch.setattr(
         "eurekube_provider.registrations.desired.DesiredState.is_its",
         lambda self, held: held.owner == self.owner,
@@ -148,7 +157,7 @@ Make = Callable[..., Properties]
 
 
 class _Stack:
-    """One stack at one server, between whose runs somebody else acts."""
+    """One stack at one server, between whose runs others act."""
 
     def __init__(self) -> None:
         self.cluster = EurekaCluster([URL])
@@ -166,21 +175,21 @@ class _Stack:
         return found
 
     def up(self, **program: Properties) -> list[str]:
-        """Run it, and let the lists show it; what it did."""
+        """Run ``pulumi up``, and wait until lists show the result; return the steps."""
         run = self.engine.up(program)
         assert run.ended_well, run.error
         self.cluster.clock.advance(40_000)
         return run.steps
 
     def set_status(self, status: str) -> None:
-        """As a person does."""
+        """Set the instance's status as a person would."""
         held = self.held
         self.cluster.request(
             URL, ServerRequest("PUT", ("apps", held.app, held.id, "status"), {"value": status})
         )
 
     def register(self, instance_id: str, address: str, marks: Mapping[str, str]) -> None:
-        """As somebody else does."""
+        """Register an instance with these marks as another client would."""
         document = {
             "instanceId": instance_id,
             "app": "BILLING",
@@ -196,7 +205,7 @@ class _Stack:
         self.cluster.request(URL, ServerRequest("POST", ("apps", "BILLING"), body={"instance": document}))
 
     def register_in_the_way(self, instance_id: str) -> None:
-        """As somebody does whom we must not touch."""
+        """Register an instance of another owner under this id."""
         there = {**self.held.fields, "app": self.held.app, "instanceId": instance_id, "metadata": {"a": "b"}}
         there |= {"hostName": "10.9.9.9", "ipAddr": "10.9.9.9"}
         self.cluster.request(URL, ServerRequest("POST", ("apps", self.held.app), body={"instance": there}))
@@ -204,7 +213,7 @@ class _Stack:
 
     @property
     def contents(self) -> dict[str, tuple[Any, ...]]:
-        """Return the instances as callers and renewers see them."""
+        """The instances as callers and renewers see them."""
         return {
             info.id: (
                 info.status,
@@ -216,13 +225,13 @@ class _Stack:
         }
 
     def standing(self, instance_id: str) -> tuple[str, str, dict[str, str]]:
-        """Return the instances as callers and their owner see them."""
+        """Return status, override and metadata of an instance."""
         info = self.cluster.servers[URL].registry.get("BILLING", instance_id)
         assert info is not None
         return info.status, info.overridden, _marks(info)
 
     def remove(self) -> None:
-        """As a person does, or a run whose answer was lost."""
+        """Remove the instance as a person would, or a run whose answer was lost."""
         held = self.held
         self.cluster.request(URL, ServerRequest("DELETE", ("apps", held.app, held.id)))
 
@@ -233,14 +242,16 @@ def _marks(info: Info) -> dict[str, str]:
 
 @pytest.fixture
 def stack() -> Iterator[_Stack]:
-    """One at an empty server."""
+    """Return a stack at an empty server."""
     made = _Stack()
     with owned(made.world):
         yield made
 
 
 def test_what_a_refresh_finds_that_no_program_names_is_a_secret(stack: _Stack) -> None:
-    """Of a member that a failed update left, nobody knows what was secret."""
+    """A refresh marks as secret the values of an instance that no program names: a failed update left it,
+    and nobody knows what was secret.
+    """
     stack.up(x=application("a"))
     left = {"metadata": {**_marks(stack.held), "eurekube.member": "b", "token": "hidden"}}
     document = {**stack.held.fields, **left, "app": "RATING", "instanceId": "left", "hostName": "hidden-host"}
@@ -259,7 +270,7 @@ def test_what_a_refresh_finds_that_no_program_names_is_a_secret(stack: _Stack) -
 
 @BOTH_KINDS
 def test_a_persons_status_over_an_enforced_one_stands(stack: _Stack, make: Make) -> None:
-    """It is theirs when the program does not enforce one any more; only our mark goes."""
+    """A person's status over an enforced one stays when the program stops enforcing; only our mark goes."""
     stack.up(x=make(status=OUT))
     stack.set_status("DOWN")
     stack.up(x=make())
@@ -269,7 +280,9 @@ def test_a_persons_status_over_an_enforced_one_stands(stack: _Stack, make: Make)
 
 @BOTH_KINDS
 def test_what_stands_without_our_mark_is_taken_for_a_persons(stack: _Stack, make: Make) -> None:
-    """So what an earlier release enforced stays as it is where the resource is moved."""
+    """A status without our mark counts as a person's: one that an earlier release enforced stays when the
+    resource moves.
+    """
     stack.up(x=make(status=OUT, on_conflict="adopt"))
     del _marks(stack.held)[ENFORCED]
     assert not stack.up(x=make(status=OUT, on_conflict="adopt")), "a state of an earlier release goes on"
@@ -279,7 +292,9 @@ def test_what_stands_without_our_mark_is_taken_for_a_persons(stack: _Stack, make
 
 @BOTH_KINDS
 def test_what_was_removed_is_registered_by_the_next_run(stack: _Stack, make: Make) -> None:
-    """A removal may have been carried out although its answer was lost; the state does not say so."""
+    """An update registers a removed instance again, since the state does not say that a removal without an
+    answer was carried out.
+    """
     stack.up(x=make())
     stack.remove()
     assert stack.up(x=make()) == ["update x"]
@@ -289,7 +304,7 @@ def test_what_was_removed_is_registered_by_the_next_run(stack: _Stack, make: Mak
 
 @BOTH_KINDS
 def test_what_renews_itself_is_not_missed(stack: _Stack, make: Make) -> None:
-    """It is gone because it ended, and nobody would answer its callers."""
+    """An update does not register an ended instance that renews itself: nobody would answer its callers."""
     stack.up(x=make(renewer="self"))
     stack.remove()
     assert not stack.up(x=make(renewer="self"))
@@ -299,7 +314,9 @@ def test_what_renews_itself_is_not_missed(stack: _Stack, make: Make) -> None:
 def test_a_machine_that_registered_itself_is_not_registered_twice(
     stack: _Stack, make: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nor does an up without a change fail for it: it says so, and leaves what is there."""
+    """An up without a change does not fail if a machine registered itself at the address: it says so, and
+    leaves that instance.
+    """
     stack.up(x=make())
     itself = {**stack.held.fields, "app": stack.held.app, "instanceId": "itself", "metadata": {"a": "b"}}
     stack.remove()
@@ -331,7 +348,7 @@ ADOPTED_AS: tuple[Properties, ...] = (
 def test_an_adoption_that_fails_gives_back_what_it_took_over(
     adopting: Properties, status: str, *, is_marked: bool
 ) -> None:
-    """Wherever it fails: another stack's registration, and the status that was set over it."""
+    """If an adoption fails at any request, another stack's registration and its status are given back."""
     marks = {OWNER: ANOTHERS, "eurekube.renewer": "eurekube", "eurekube.incarnation": "theirs"}
     if is_marked:
         marks[ENFORCED] = status
@@ -377,13 +394,15 @@ OVERLAPPING: Mapping[str, tuple[Program, Program, Program]] = {
         {"x": application("a", "b", **_DRAINED)},
     ),
 }
-"""The registrations, a run that drains some of them, and another run meanwhile."""
+"""Programs of three runs: the registrations, a run that drains some, and another run meanwhile."""
 
 
 @pytest.mark.parametrize("tool", [Engine, NativeEngine, Stateless])
 @pytest.mark.parametrize("name", OVERLAPPING)
 def test_what_another_run_put_back_during_a_drain_stays(name: str, tool: type[Engine | Stateless]) -> None:
-    """Two applies know no lock, and a person breaks that of a machine that sleeps: the later run is right."""
+    """If another run puts instances back during a drain, they stay: two applies have no lock, and a person
+    may break a sleeping machine's lock.
+    """
     first, middle, last = OVERLAPPING[name]
     world = World(EurekaCluster([URL]))
     with owned(world):
@@ -419,7 +438,9 @@ TAKEN_BACK: Mapping[str, tuple[Properties, Properties]] = {
 
 @pytest.mark.parametrize("name", TAKEN_BACK)
 def test_a_reverted_update_leaves_without_a_refresh(name: str) -> None:
-    """Otherwise callers would call a wrong place after a good up."""
+    """A reverted update's registration leaves without a refresh; otherwise callers would be sent to a
+    wrong address.
+    """
     first, middle = TAKEN_BACK[name]
     requests = 100
     for at, fault in itertools.product(range(requests), Fault):
@@ -442,7 +463,9 @@ def test_a_reverted_update_leaves_without_a_refresh(name: str) -> None:
 
 
 def test_what_an_update_added_that_was_refused_goes_with_it(stack: _Stack) -> None:
-    """Somebody stood in the way of one; the others would stay in nobody's state."""
+    """When an update that was refused half-way is reverted, the instances that it did register are
+    removed.
+    """
     stack.up(x=application("a"))
     stack.register_in_the_way("b.x.dev.explored:rating:8080")
     before = stack.contents
@@ -455,7 +478,7 @@ def test_what_an_update_added_that_was_refused_goes_with_it(stack: _Stack) -> No
 
 @BOTH_KINDS
 def test_metadata_that_somebody_sets_is_found_by_a_refresh_only(stack: _Stack, make: Make) -> None:
-    """Eureka has a request for it, of which others make use."""
+    """Metadata that others set by Eureka's own request are found by a refresh only, not by an up."""
     stack.up(x=make())
     _marks(stack.held)["weight"] = "5"
     assert not stack.up(x=make())
@@ -464,7 +487,9 @@ def test_metadata_that_somebody_sets_is_found_by_a_refresh_only(stack: _Stack, m
 
 @pytest.mark.parametrize("name", ["status no more enforced", "application: status no more enforced"])
 def test_a_status_is_lifted_at_every_server_before_its_mark_goes(name: str) -> None:
-    """The next run reads one server, which shows UP already, while another one may be away."""
+    """Our mark stays until the status is cleared at every server, since the next run reads only one of
+    them.
+    """
     changed = edit(name)
     for slow, killed in itertools.product(range(2, 6), range(6, 14)):
         faults: Faults = {slow: Fault.SLOW, killed: Fault.KILLED_AFTER, killed + 2: Fault.LOST_AFTER}
@@ -473,7 +498,9 @@ def test_a_status_is_lifted_at_every_server_before_its_mark_goes(name: str) -> N
 
 @pytest.mark.parametrize("name", ["status no more enforced", "application: status no more enforced"])
 def test_a_status_that_differs_after_a_failed_update_is_lifted(name: str) -> None:
-    """Both were notified of it twice, and late: what one of them has in place of ours is no person's."""
+    """After a failed update with late requests, a server's differing status is not taken for a person's,
+    and is cleared.
+    """
     changed = edit(name)
     for slow in range(4, 12):
         faults: Faults = {slow: Fault.SLOW, slow + 1: Fault.SLOW}
@@ -481,7 +508,9 @@ def test_a_status_that_differs_after_a_failed_update_is_lifted(name: str) -> Non
 
 
 def test_the_mark_of_a_lifted_status_waits_for_a_server_that_is_away() -> None:
-    """It was away when the status was lifted, and comes back with it: the next run lifts it there."""
+    """A server that was away when a status was cleared comes back with it: the mark stays, and the next
+    run clears it there.
+    """
     urls = [URL, SECOND_URL]
     cluster = EurekaCluster(urls)
     world = World(cluster)
@@ -507,7 +536,9 @@ def test_the_mark_of_a_lifted_status_waits_for_a_server_that_is_away() -> None:
 @pytest.mark.parametrize("name", ["remove with a drain", "application: remove with a drain"])
 @pytest.mark.parametrize("away", [URL, SECOND_URL])
 def test_a_drain_undone_while_a_server_is_away_is_undone_there(name: str, away: str) -> None:
-    """It is back with our OUT_OF_SERVICE when the others tell it of that no more: the next run finds it."""
+    """A server that was away when a drain was undone comes back with our OUT_OF_SERVICE: the next run
+    clears it there.
+    """
     found = at_two_servers(edit(name))
     cluster = EurekaCluster([URL, SECOND_URL])
     world = World(cluster)
@@ -539,8 +570,8 @@ def test_a_drain_undone_while_a_server_is_away_is_undone_there(name: str, away: 
 
 
 def test_an_enforcing_registration_is_taken_over_in_one_write() -> None:
-    """A server tells the others of what it received: STARTING, once more, would stand over the
-    OUT_OF_SERVICE that was set meanwhile.
+    """A take-over of a registration that enforces a status is one write: a second write of STARTING could
+    be replicated over the OUT_OF_SERVICE that was set meanwhile.
     """
     faults: Faults = {5: Fault.KILLED_BEFORE, 7: Fault.KILLED_AFTER}
     assert not (failure := tried(edit("create out of service"), faults, 2)), failure

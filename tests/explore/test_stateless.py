@@ -1,4 +1,4 @@
-"""No order of events of `eurekube apply`, `remove`, `drain` and `undrain` does harm."""
+"""No order of events makes `eurekube apply`, `remove`, `drain` or `undrain` do harm."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ APPLIED = (
     "application: drain, and think better of it",
     "application: one more, one less",
 )
-"""Edits that are applied in each run of the tests; ``make explore`` tries all that need no engine."""
+"""Names of the edits that are tried here; ``make explore`` tries all that need no engine."""
 
 
 @pytest.fixture(autouse=True)
 def quiet() -> None:
-    """Thousands of lost requests are logged as such."""
+    """Disable logging, since thousands of lost requests are logged."""
     logging.disable(logging.CRITICAL)
 
 
 @pytest.mark.parametrize("edit", [one for one in EDITS if one.name in APPLIED], ids=lambda edit: edit.name)
 def test_every_single_fault_of_an_apply(edit: Edit) -> None:
-    """The next apply or removal finishes, without a state."""
+    """After any single fault the next apply or remove completes the work, without a state."""
     assert edit.needs_no_engine
     settled = Settled()
     for faults in ({}, *singles(edit, tool=Stateless, settled=settled)):
@@ -43,7 +43,9 @@ def test_every_single_fault_of_an_apply(edit: Edit) -> None:
 
 
 def test_an_apply_says_that_a_list_is_too_old_to_remove_by() -> None:
-    """A registration of the run before is in no list yet, and goes with the next removal."""
+    """Apply says that a registration of the last run is not yet in any list; it goes with the next
+    removal.
+    """
     one, other = instance(instance_id="one"), instance(instance_id="other", host_name="10.0.0.2")
     world = World(EurekaCluster([URL]))
     with owned(world):
@@ -60,7 +62,9 @@ def test_an_apply_says_that_a_list_is_too_old_to_remove_by() -> None:
 
 
 def test_a_removal_finds_what_one_of_the_servers_has_forgotten() -> None:
-    """It stands on the other one, and the first one lists it no more, nor has the program it any more."""
+    """A removal finds an instance that only one of two servers still holds and that the program does not
+    name any more.
+    """
     both = {"service_url": f"{URL},{SECOND_URL}"}
     one = instance(instance_id="one", **both)
     world = World(EurekaCluster([URL, SECOND_URL]))
@@ -82,7 +86,7 @@ def test_a_removal_finds_what_one_of_the_servers_has_forgotten() -> None:
     ids=["instance", "application"],
 )
 def test_a_registration_by_another_run_during_a_drain_stays(properties: Properties) -> None:
-    """A `pulumi up` of the same stack replaces it meanwhile, and knows nothing of the removal."""
+    """If a `pulumi up` of the same stack replaces a registration during the drain, the removal leaves it."""
     world = World(EurekaCluster([URL]))
     with owned(world):
         engine, tool = Engine(world), Stateless(world)
@@ -108,7 +112,7 @@ def test_a_registration_by_another_run_during_a_drain_stays(properties: Properti
 @pytest.mark.parametrize("servers", [1, 2])
 @pytest.mark.parametrize("is_back", [False, True], ids=["drain", "undrain"])
 def test_every_single_fault_of_a_drain(servers: int, *, is_back: bool) -> None:
-    """A drain is done only when every server has it, and an undrain restores the rest."""
+    """A drain is done only when every server shows it, and an undrain restores the rest."""
     calm = Drained({}, servers, is_back=is_back)
     assert not calm.run()
     for at in range(calm.requests):
@@ -118,7 +122,7 @@ def test_every_single_fault_of_a_drain(servers: int, *, is_back: bool) -> None:
 
 
 def test_a_drain_that_lied_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that did not set the status, say, and did not look."""
+    """The explorer finds a drain that neither sets the status nor checks it."""
     monkeypatch.setattr("eurekube_provider.cli.drain_command.unfinished", lambda _: [])
     monkeypatch.setattr("eurekube_provider.eureka.protocol.peer.Peer.set_status", lambda *_: True)
     assert Drained({}).run()

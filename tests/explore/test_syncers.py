@@ -1,4 +1,6 @@
-"""Syncers drawn from their CRD end as a fresh start with the last of them would."""
+"""Random syncers, drawn from their CRD, end with the same registrations as a fresh start with the last
+specs.
+"""
 
 from __future__ import annotations
 
@@ -31,28 +33,28 @@ SEQUENCES = 4
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Lost requests are logged as such."""
+    """Disable logging, since lost requests are logged."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
 
 
 def test_every_end_is_that_of_a_fresh_start() -> None:
-    """Earlier specs and faults make no difference."""
+    """Earlier specs and faults make no difference to the final registrations."""
     with owned():
         for seed in range(SEQUENCES):
             assert not (failure := syncers.tried(seed)), failure
 
 
 def test_every_field_of_the_crd_is_drawn() -> None:
-    """One that the CRD has from tomorrow on is explored without being named here."""
+    """A field that the CRD gains later is drawn without being named here."""
     draw = random.Random(1)  # noqa: S311 - a test
     specs = [drawn(draw, spec_schema()) for _ in range(600)]
     assert {name for spec in specs for name in _paths(spec)} >= set(_fields(spec_schema()))
 
 
 def test_what_the_api_server_takes_the_operator_can_read() -> None:
-    """A spec that passes the CRD's rules is a syncer."""
+    """The operator can read each spec that the CRD's rules accept."""
     draw = random.Random(2)  # noqa: S311 - a test
     for _ in range(300):
         spec = drawn(draw, spec_schema())
@@ -61,7 +63,7 @@ def test_what_the_api_server_takes_the_operator_can_read() -> None:
 
 @pytest.mark.parametrize(("spec", "message"), RULES)
 def test_what_the_api_server_refuses_is_not_drawn(spec: dict[str, Any], message: str) -> None:
-    """The rules mean here what they mean there."""
+    """The generator refuses the same specs as the CRD's rules do."""
     schema = spec_schema()
     assert any(message in one for one in refusals(schema, with_defaults(schema, spec)))
 
@@ -80,7 +82,7 @@ def test_what_the_api_server_refuses_is_not_drawn(spec: dict[str, Any], message:
     ],
 )
 def test_a_field_that_cannot_be_drawn_fails_loudly(field: dict[str, Any]) -> None:
-    """A word, a rule or a type that nothing here heeds is not passed over."""
+    """A schema keyword, rule or type that the generator does not know raises an error."""
     schema: Any = copy.deepcopy(spec_schema())
     check_known(schema)
     schema["properties"]["another"] = field
@@ -90,7 +92,7 @@ def test_a_field_that_cannot_be_drawn_fails_loudly(field: dict[str, Any]) -> Non
 
 
 def test_a_syncer_that_is_not_heeded_any_more_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its further contents never reach Eureka, and its replay shows the same."""
+    """The explorer finds an operator that ignores changed contents, and its replay shows the same failure."""
     monkeypatch.setattr("eurekube_provider.core.plan.same_contents", lambda *_: True)
     with owned():
         failure = next(filter(None, map(syncers.tried, range(10, 40))))

@@ -1,7 +1,7 @@
-"""All that the code under test can reach is the explorer's: Eureka, the time, and the end of its process.
+"""The simulated world of the code under test, which reaches nothing else: Eureka, time, and the death of its
+process.
 
-What is explored runs on one thread: executors run their work at once, and sleeping lets the model's time
-pass.
+The code runs on one thread: executors run their work at once, and sleeping lets the model's time pass.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from tests.model.played_transport import PlayedTransport
 
 
 class Killed(BaseException):
-    """The process ends here; whatever it still tries to do does not happen."""
+    """The simulated process is dead; nothing that it still tries takes effect."""
 
 
 TIMEOUT_MS = 5_000
 
 
 class Fault(Enum):
-    """The fate of one request."""
+    """What happens to one request."""
 
     LOST_BEFORE = "lost before it arrived"
     LOST_AFTER = "carried out, and the answer lost"
@@ -51,12 +51,12 @@ class Fault(Enum):
 
     @property
     def is_loss(self) -> bool:
-        """Return whether the process goes on."""
+        """True if the process survives the fault."""
         return self not in (Fault.KILLED_BEFORE, Fault.KILLED_AFTER)
 
 
 NO_ANSWERS = tuple(fault for fault in Fault if fault not in (Fault.DRIPPED, Fault.BLOATED))
-"""Faults that are tried at every place; the answers of strange servers are drawn."""
+"""Faults that are tried at every request; answers that are too slow or too large are only drawn at random."""
 
 Faults = Mapping[int, Fault | Act]
 """Faults by the number of the request at which they happen."""
@@ -66,8 +66,8 @@ Faults = Mapping[int, Fault | Act]
 class World:
     """One cluster of Eureka servers, and what happens at each request.
 
-    :ivar faults: the fault of a request, or an act of somebody else before it, by the request's number.
-    :ivar act: has somebody else do something.
+    :ivar faults: the fault of a request, or an act of others before it, by the request's number.
+    :ivar act: carries out an act of others.
     :ivar aliases: further URLs of a server, by URL.
     :ivar watch: called after each request and checkpoint, with its description.
     :ivar trace: the requests so far.
@@ -84,13 +84,13 @@ class World:
     _dead: bool = False
 
     def new_process(self) -> None:
-        """Start a killed process again."""
+        """Begin a new process after the former one was killed."""
         self._dead = False
 
     def point(self, what: str, carry_out: Callable[[], Any]) -> Any:
-        """Something that may fail or be the last thing that the process did.
+        """Carry out a request or checkpoint, at which a fault may happen.
 
-        :raises NoAnswer: it was lost.
+        :raises NoAnswer: the request or its answer was lost.
         :raises Killed: the process is dead.
         """
         if self._dead:
@@ -126,7 +126,7 @@ class World:
         return result
 
     def exchange(self, url: str, request: ServerRequest) -> ServerResponse:
-        """One request to a server, as our transport sends it.
+        """Send one request to a server, as our transport does.
 
         :raises TimedOut: no answer came.
         """
@@ -151,7 +151,7 @@ def _shown(request: ServerRequest) -> str:
 
 
 class _Wire(PlayedTransport):
-    """In place of the transport: the same door, and the world behind it."""
+    """A replacement of the transport that sends requests to the simulated world."""
 
     world: World
 
@@ -160,22 +160,22 @@ class _Wire(PlayedTransport):
 
 
 class InlinePeerExecutor:
-    """In place of a server's own threads."""
+    """A replacement of a server's own threads."""
 
     def __init__(self, *_: object) -> None:
         pass
 
     def submit(self, work: Callable[[], None]) -> bool:
-        """Do it now."""
+        """Run the work at once."""
         work()
         return True
 
     def close(self) -> None:
-        """Nothing runs."""
+        """Do nothing: no work is pending."""
 
 
 class InlineExecutor:
-    """In place of a thread pool: what is submitted has run when the call returns."""
+    """A replacement of a thread pool, which runs submitted work before the call returns."""
 
     def __init__(self, *_: object, **__: object) -> None:
         pass
@@ -187,7 +187,7 @@ class InlineExecutor:
         pass
 
     def submit(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
-        """Run it now."""
+        """Run the function at once; return its result as a future."""
         future: Future[Any] = Future()
         try:
             future.set_result(function(*arguments, **named))
@@ -196,27 +196,29 @@ class InlineExecutor:
         return future
 
     def map(self, function: Callable[..., Any], *iterables: Any) -> Iterator[Any]:
-        """Run all of it now."""
+        """Run all calls at once; return their results."""
         return iter(
             [self.submit(function, *arguments).result() for arguments in zip(*iterables, strict=False)]
         )
 
     def shutdown(self, *_: object, **__: object) -> None:
-        """Nothing runs."""
+        """Do nothing: no work is pending."""
 
 
 _MOST_REMEMBERED = 20_000
 
 
 class Remembered:
-    """In place of the check of properties, which nothing but its arguments decides: a sixth of all time."""
+    """A cached version of the check of properties, whose result depends on its arguments alone and took a
+    sixth of all time.
+    """
 
     def __init__(self, check: Callable[[Properties, Properties], Checked]) -> None:
         self._check = check
         self._known: dict[bytes, Checked] = {}
 
     def __call__(self, olds: Properties, news: Properties) -> Checked:
-        """Return the check's answer as an object of its own."""
+        """Return the check's result as a fresh object."""
         try:
             asked = marshal.dumps((olds, news), 2)  # without references: equal for what is equal
         except ValueError:
@@ -238,7 +240,7 @@ def _sleep(seconds: float) -> None:
 
 
 def _wait(seconds: float) -> None:
-    """A wait of a call of the engine's, which may be interrupted, or the last thing that the process does."""
+    """Wait as our code does in a drain; the wait may be interrupted, or the process killed in it."""
     try:
         _Wire.world.point(f"wait {seconds:g} s", lambda: _sleep(seconds))
     except NoAnswer:
@@ -255,7 +257,7 @@ def _uniform(low: float, high: float) -> float:
 
 @contextlib.contextmanager
 def owned(world: World) -> Iterator[None]:
-    """Have our code reach nothing but ``world``, until the end of the block."""
+    """Have our code reach nothing but ``world`` while the block runs."""
     _Wire.world = world
     ways_out = _ways_out()
     for target, name, ours, _ in ways_out:
@@ -269,7 +271,7 @@ def owned(world: World) -> Iterator[None]:
 
 @functools.cache
 def _ways_out() -> list[tuple[Any, str, Any, Any]]:
-    """Return the functions by which our code reaches the world: module, ours, and the original."""
+    """Return the functions by which our code reaches the outside: module, name, replacement and original."""
     ours: list[tuple[Any, str, Any]] = [
         (peer, "Transport", _Wire),
         (peers, "PeerExecutor", InlinePeerExecutor),
@@ -298,7 +300,7 @@ def _ways_out() -> list[tuple[Any, str, Any, Any]]:
 
 
 def _waiting_by_default() -> list[Any]:
-    """The functions of ours that sleep unless asked otherwise."""
+    """Return our functions whose default arguments are functions that sleep."""
     found = {}
     for name, module in list(sys.modules.items()):
         if name.startswith("eurekube_provider"):

@@ -1,4 +1,4 @@
-"""``python -m tests.faults --seed 42 --minutes 60``: the storm as a program, with a log to read along."""
+"""``python -m tests.faults --seed 42 --minutes 60``: run a storm, with a log to follow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.faults.world import World
 
 
 def main() -> int:
-    """Run a storm; 0 when it was clean, 1 when an invariant did not hold."""
+    """Run a storm; return 0 if every invariant held, else 1."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--seed", type=int, help="draws everything; by default a new one, which is printed")
     parser.add_argument("--minutes", type=float, default=10.0, help="no round begins later [10]")

@@ -1,4 +1,4 @@
-"""Faults of the way to the Kubernetes API: the server, its storage, the watches."""
+"""Faults of the Kubernetes API: of the server, its storage, and the watches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.faults.world import EAST_CLUSTER, SHOP, World
 
 @dataclass(frozen=True, slots=True)
 class ApiRestarted(Fault):
-    """The API server is killed and comes back."""
+    """The API server is killed and started again."""
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({API})
@@ -35,7 +35,7 @@ class ApiRestarted(Fault):
 
 @dataclass(frozen=True, slots=True)
 class ApiAway(Fault):
-    """The API server is killed and stays away for long: Eureka leases must be renewed all the same."""
+    """The API server is killed and stays away for long, while Eureka leases must still be renewed."""
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({API, LEASES})
@@ -95,7 +95,7 @@ class WatchesCut(Fault):
 
 @dataclass(frozen=True, slots=True)
 class WatchesSilent(Fault):
-    """The connections that are open say nothing any more, and nobody is informed."""
+    """Open connections to the API server carry no more data, and neither side is told."""
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({WATCHES})
@@ -118,7 +118,9 @@ class WatchesSilent(Fault):
 
 @dataclass(frozen=True, slots=True)
 class WatchesExpired(Fault):
-    """The watches break, and before they come back the API server has forgotten what they missed (410)."""
+    """The watches break, and when they return the API server has forgotten the events that they missed
+    (410).
+    """
 
     seconds: float = 0.0
     takes: ClassVar[Parts] = frozenset({WATCHES, API})
@@ -140,9 +142,10 @@ class WatchesExpired(Fault):
         heard = {operator: (operator.pid, len(operator.text())) for operator in world.east_operators}
 
         def has_heard(operator: Operator) -> bool:
-            """Or came to lead, and listed again for that; or was started again by another fault since then.
+            """Return whether the operator has logged the expired watch, has become leader and listed anew, or
+            was restarted.
 
-            One that was about to list again for an outage just before says nothing.
+            An operator that was about to list again for an earlier outage logs nothing.
             """
             pid, begin = heard[operator]
             said = operator.text()[begin:]

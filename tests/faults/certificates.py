@@ -1,4 +1,4 @@
-"""Certificates for servers and clients of this machine, good ones and expired ones."""
+"""Valid and expired certificates for servers and clients of this machine."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lab.ports import HOST
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """PEM files of one certificate that signed itself."""
+    """PEM files of a self-signed certificate and its key."""
 
     certificate: Path
     key: Path
 
 
 def make_certificate(directory: Path, name: str, *, is_expired: bool = False) -> Certificate:
-    """A certificate for 127.0.0.1 by openssl, for a day, or until yesterday."""
+    """Make a certificate for 127.0.0.1 with openssl, valid for a day or expired yesterday."""
     files = Certificate(directory / f"{name}.pem", directory / f"{name}.key")
     (directory / "index.txt").touch()
     config = directory / "ca.cnf"

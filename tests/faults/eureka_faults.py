@@ -1,4 +1,4 @@
-"""Faults of Eureka servers: ends, pauses, splits, slowness, ways that break."""
+"""Faults of Eureka servers: kills, freezes, splits, slowness, and broken connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.faults.world import NAMED_NUMBER, World
 
 @dataclass(frozen=True, slots=True)
 class OneServer(Fault):
-    """One Eureka server is disturbed."""
+    """Base of faults that disturb one Eureka server."""
 
     number: int
     seconds: float
@@ -33,7 +33,7 @@ class OneServer(Fault):
 
 @dataclass(frozen=True, slots=True)
 class PeerKilled(OneServer):
-    """A Eureka server is killed and comes back empty."""
+    """A Eureka server is killed and started again empty."""
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -49,7 +49,7 @@ class PeerKilled(OneServer):
 
 @dataclass(frozen=True, slots=True)
 class PeerPaused(OneServer):
-    """A Eureka server is frozen: it accepts connections and answers nobody."""
+    """A Eureka server is frozen: it accepts connections and never answers."""
 
     def begin(self, world: World) -> Callable[[], None]:
         server = world.eureka.servers[self.number]
@@ -59,7 +59,7 @@ class PeerPaused(OneServer):
 
 @dataclass(frozen=True, slots=True)
 class PeerSplit(OneServer):
-    """A Eureka server and the others do not reach each other; clients reach all."""
+    """A Eureka server and its peers do not reach each other; clients reach all of them."""
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
@@ -72,7 +72,7 @@ class PeerSplit(OneServer):
 
 @dataclass(frozen=True, slots=True)
 class PeerSlow(OneServer):
-    """A Eureka server answers late, clients and the others alike."""
+    """A Eureka server answers clients and peers late."""
 
     delay_seconds: float
 
@@ -91,7 +91,7 @@ class PeerSlow(OneServer):
 
 @dataclass(frozen=True, slots=True)
 class PeerOutOfReach(OneServer):
-    """Clients cannot use a Eureka server, in one of several ways; the others reach it."""
+    """Clients cannot use a Eureka server, in one of several ways; its peers reach it."""
 
     how: str
 
@@ -124,7 +124,7 @@ NAMED_WAYS: dict[str, Callable[[Proxy], None]] = {
 
 @dataclass(frozen=True, slots=True)
 class NamedEurekaAway(Fault):
-    """The Eureka server with a name of its own is of no use; the others have nothing to do with it."""
+    """The Eureka server with its own connection name cannot be used; the other servers are not affected."""
 
     how: str
     seconds: float

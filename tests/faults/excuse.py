@@ -1,7 +1,8 @@
-"""Excuses of a fault: one kind of judgement, at one place, from its beginning to a margin after its end.
+"""Excuses of faults: each covers one kind of judgement at one place, from the fault's beginning to a margin
+after its end.
 
-Nothing else excuses anything. A fault that names a server excuses nothing at the others, and one that befalls
-the operators of a cluster nothing of another cluster's instances.
+Nothing else is excused. A fault of one server excuses nothing at the others, and a fault of one cluster's
+operators nothing about another cluster's instances.
 """
 
 from __future__ import annotations
@@ -22,43 +23,49 @@ from tests.faults.operators import LEASE_SECONDS, RETRY_SECONDS
 Syncer = tuple[str, str]
 
 PROMPT_SECONDS = Drain().margin_seconds + Drain().replication_seconds
-"""Time for a removal in the drain's sum where a leader is at work: its margin, and from one server to its
-peers. By then a pod that is gone must be UP at no server that can be reached."""
+"""Longest time in seconds until a removed pod is UP at no reachable server, with a leader at work: the
+drain's margin and its time for replication.
+"""
 
 KNOWLEDGE_SECONDS = 5.0
-"""An instance that was wanted, then not, then again may be removed once more for this long, by a request that
-was right when it was sent."""
+"""Seconds for which an instance that was wanted, unwanted and wanted again may be removed again, by a
+request that was right when it was sent.
+"""
 
 TAKE_OVER_SECONDS = LEASE_SECONDS + RETRY_SECONDS
-"""By then another replica leads."""
+"""Seconds until another replica leads."""
 
 START_SECONDS = 20.0
-"""From an operator's launch until it is at work."""
+"""Seconds from an operator's launch until it is at work."""
 
 RELIST_SECONDS = 5.0
-"""From the end of watches that broke until they stand again."""
+"""Seconds from the end of a break of watches until they work again."""
 
 RETURN_SECONDS = LONGEST_DELAY_SECONDS + TAKE_OVER_SECONDS
-"""From the return of an API server until a leader knows: the reflectors' longest delay, and the Lease."""
+"""Seconds from the return of an API server until a leader works: the reflectors' longest delay, and the
+Lease.
+"""
 
 FOUND_SECONDS = windows.AVOIDED + 5.0
-"""From the return of a Eureka server until the operator asks it again, and has sent it what it
-missed."""
+"""Seconds from the return of a Eureka server until the operator uses it again, and has sent it the missed
+changes.
+"""
 
 FORWARDED_SECONDS = 30.0
-"""For as long Eureka servers go on trying to tell their peers what those missed."""
+"""Seconds for which Eureka servers try to forward changes to a peer that missed them."""
 
 RENEWED_SECONDS = 50.0
-"""By then each server has had a renewal of each instance, and with it a change that it missed: one comes
-every 25 s, and not to all of them at a time."""
+"""Seconds until each server has had a renewal of each instance, and with it a missed change: one is sent
+every 25 s, not to all servers at a time.
+"""
 
 
 SWEPT_AFTER_SECONDS = windows.SWEEP[-1] + 3.0
-"""By then after its removal an instance that came back is removed again."""
+"""Seconds after its removal until an instance that came back is removed again."""
 
 
 class Explains(StrEnum):
-    """The judgement that an excuse concerns."""
+    """The kind of judgement that an excuse concerns."""
 
     LOSS = "what was asked for again went once more"
     STAY = "what is gone stayed UP"
@@ -67,7 +74,7 @@ class Explains(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Excuse:
-    """An excuse with its place; what is not said means everywhere.
+    """An excuse for one kind of judgement; a place that is None means everywhere.
 
     :param server: the number of a Eureka server.
     :param cluster: the name of the cluster whose instances these are.
@@ -86,9 +93,9 @@ class Excuse:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """An excuse that a fault gives, and when; times are those of ``time.monotonic()``.
+    """An excuse of a fault, with its times in ``time.monotonic()``.
 
-    :param ended: when the fault was over; never as long as it is on.
+    :param ended: when the fault was over; infinite while it is active.
     """
 
     fault: str
@@ -98,11 +105,11 @@ class Span:
 
     @property
     def until(self) -> float:
-        """When it excuses nothing any more."""
+        """The time at which the excuse ends."""
         return min(self.ended, self.began + self.excuse.longest_seconds) + self.excuse.margin_seconds
 
     def is_for(self, explains: Explains, server: int, cluster: str, syncer: Syncer | None) -> bool:
-        """Return whether it excuses this judgement at this place."""
+        """Return whether the excuse covers this judgement at this place."""
         mine = self.excuse
         return (
             mine.explains is explains
@@ -114,14 +121,15 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """Until when something may be so, and the faults that gave it more than its patience."""
+    """The time until which a deviation is allowed, and the faults that prolonged it."""
 
     until: float
     faults: tuple[str, ...] = ()
 
 
 def allowance(began: float, patience_seconds: float, spans: Iterable[Span]) -> Allowance:
-    """How long what began then may go on: its patience, counted again from the end of each excuse in its way.
+    """Return how long a deviation that began then may last: its patience, counted anew from the end of each
+    overlapping excuse.
 
     :param spans: the excuses for this judgement at this place.
     """
@@ -135,7 +143,7 @@ def allowance(began: float, patience_seconds: float, spans: Iterable[Span]) -> A
 
 
 def brake_holds(cluster: str, syncer: Syncer) -> tuple[Excuse, ...]:
-    """Return the excuse that follows from the operator's own word that it holds a syncer's removals back."""
+    """Return the excuses for a syncer whose operator has logged that it holds removals back."""
     return tuple(
         Excuse(one, cluster=cluster, syncer=syncer, longest_seconds=HOLD_SECONDS)
         for one in (Explains.STAY, Explains.UNREADY)
@@ -143,25 +151,26 @@ def brake_holds(cluster: str, syncer: Syncer) -> tuple[Excuse, ...]:
 
 
 def without_leader(cluster: str) -> tuple[Excuse, ...]:
-    """The leader is gone, and another replica takes over."""
+    """Return the excuses while the leader is gone and another replica takes over."""
     return tuple(Excuse(one, cluster=cluster, longest_seconds=TAKE_OVER_SECONDS) for one in Explains)
 
 
 def without_operators(cluster: str) -> tuple[Excuse, ...]:
-    """No operator is there until the fault's end, and then they start."""
+    """Return the excuses while no operator runs, until one has started."""
     margin = START_SECONDS + TAKE_OVER_SECONDS
     return tuple(Excuse(one, cluster=cluster, margin_seconds=margin) for one in Explains)
 
 
 def without_source(cluster: str, margin_seconds: float) -> tuple[Excuse, ...]:
-    """The operators of a cluster do not hear what happens there."""
+    """Return the excuses while a cluster's operators hear nothing of its changes."""
     return tuple(Excuse(one, cluster=cluster, margin_seconds=margin_seconds) for one in Explains)
 
 
 def without_server(number: int) -> tuple[Excuse, ...]:
-    """Clients cannot use a server. It may carry out later, and tell the others, what was right before.
+    """Return the excuses while clients cannot use a server.
 
-    It may also have taken a change of which it tells nobody. A removal is asked after everywhere.
+    The server may carry out old requests later and forward them, or hold changes that it has not forwarded.
+    Removals are affected at every server.
     """
     return (
         Excuse(Explains.STAY, server=number, margin_seconds=FOUND_SECONDS),
@@ -171,10 +180,10 @@ def without_server(number: int) -> tuple[Excuse, ...]:
 
 
 def without_peers() -> tuple[Excuse, ...]:
-    """Servers do not tell each other what they hear from clients. A removal is asked after everywhere.
+    """Return the excuses while servers do not replicate to each other.
 
-    A renewal that a server could not tell the others comes before the removal when it reaches them again:
-    they do not know the instance, and it registers it there.
+    A renewal that could not be forwarded is forwarded later, before the removal: peers that do not know the
+    instance then register it.
     """
     return (
         Excuse(Explains.STAY, margin_seconds=SWEPT_AFTER_SECONDS - PROMPT_SECONDS),
@@ -184,7 +193,7 @@ def without_peers() -> tuple[Excuse, ...]:
 
 
 class Excuses:
-    """Those that were given so far; any thread may ask.
+    """All excuses that faults have given; any thread may use them.
 
     :param slack: multiplies the margins, for a machine that others load.
     """
@@ -192,13 +201,13 @@ class Excuses:
     def __init__(self, slack: float = 1.0) -> None:
         self.slack = slack
         self.used: Counter[str] = Counter()
-        """How often each fault has excused something."""
+        """How often each fault has excused a deviation."""
 
         self._lock = threading.Lock()
         self._spans: dict[int, Span] = {}
 
     def give(self, fault: str, excuses: Iterable[Excuse], now: float) -> list[int]:
-        """A fault begins; the numbers are for :meth:`end`."""
+        """Add the excuses of a fault that begins; return their numbers for :meth:`end`."""
         numbers = []
         with self._lock:
             for one in excuses:
@@ -208,13 +217,13 @@ class Excuses:
         return numbers
 
     def end(self, numbers: Iterable[int], now: float) -> None:
-        """The fault is over."""
+        """End the excuses with these numbers."""
         with self._lock:
             for number in numbers:
                 self._spans[number] = replace(self._spans[number], ended=now)
 
     def of(self, explains: Explains, server: int, cluster: str, syncer: Syncer | None) -> list[Span]:
-        """Those for a judgement at a place."""
+        """Return the excuses that cover a judgement at a place."""
         with self._lock:
             spans = list(self._spans.values())
         return [one for one in spans if one.is_for(explains, server, cluster, syncer)]

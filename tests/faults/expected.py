@@ -1,6 +1,6 @@
-"""Expected instances in Eureka, computed from a cluster's objects in the plainest way.
+"""Expected instances in Eureka, computed from a cluster's objects as simply as possible.
 
-Every word of ours in Eureka goes back to an EndpointSlice, so that the two can be compared at any time.
+Every instance of ours goes back to an EndpointSlice, so that cluster and Eureka can be compared at any time.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One instance that a syncer asks for.
+    """An instance that a syncer wants in Eureka.
 
     :param status: ``UP`` or ``DOWN``.
     :param syncer: namespace and name.
-    :param turned: since when its pod is ready or not, as the pod says, to a second.
-    :param eureka: the name of the operator's connection to where it belongs.
+    :param turned: when its pod last became ready or unready, by the pod's status, to a second.
+    :param eureka: the name of the operator's connection to the Eureka where it belongs.
     """
 
     status: str
@@ -38,11 +38,11 @@ class Expected:
 def expected_instances(
     access: KubeAccess, cluster_name: str, others: Iterable[Instance]
 ) -> dict[Key, Expected]:
-    """Return the instances that the cluster's syncers ask for now.
+    """Return the instances that the cluster's syncers want now.
 
-    :param others: instances that somebody else put into Eureka: their ids are theirs, and a pod that stands
-        there already by its own registration does not stand there twice.
-    :raises KubernetesError: the API server does not say.
+    :param others: instances of others: their ids are taken, and a pod that registered itself is not
+        registered twice.
+    :raises KubernetesError: the API server cannot be read.
     """
     syncers, services, slices, pods = (
         access.get(resource.path())["items"] for resource in (SYNCERS, SERVICES, ENDPOINT_SLICES, PODS)

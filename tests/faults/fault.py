@@ -1,8 +1,8 @@
-"""Faults: each fault draws its parameters from the seed, begins, lasts, and ends.
+"""Faults: a fault draws its parameters from the seed, begins, lasts, and ends.
 
-Who is meant is drawn as a role or a number (the leader, the second server), so that the same seed does the
-same to another run. What a fault *takes* nobody else may disturb while it lasts, and what it *needs* must be
-left alone by the others: the invariants must be able to hold.
+The target is drawn as a role or a number (the leader, the second server), so that the same seed has the same
+effect in another run. While a fault lasts, no other fault may touch the parts that it *takes* or *needs*, so
+that the invariants can hold.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Parts = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How long things take: the long form has everything, the short one is scaled down and says so.
+    """Bounds on the length of faults: the long form has full ones, the short form smaller ones.
 
     :param longest_seconds: of a fault, where its kind does not say more.
     :param away_seconds: for how long the API server is away.
@@ -43,16 +43,17 @@ class Scale:
     silent_seconds: float = 120.0
 
     def draw(self, random: Random, shortest: float, longest: float) -> float:
-        """A duration, in tenths of a second."""
+        """Draw a duration in seconds, rounded to tenths."""
         longest = min(longest, self.longest_seconds)
         return round(random.uniform(min(shortest, longest), longest), 1)
 
 
 class Fault(ABC):
-    """One thing that goes wrong, with its parameters.
+    """A fault with its parameters.
 
-    :cvar takes: the parts that no other fault may disturb meanwhile; ``needs``: those that others must leave
-        alone; ``excused`` what the witness may see because of it, where no parameter says where.
+    :cvar takes: the parts that no other fault may disturb meanwhile.
+    :cvar needs: the parts that other faults must not take.
+    :cvar excused: the excuses for the witness, where no parameter names a place.
     :ivar seconds: how long it lasts, apart from the time that its beginning and its end take.
     """
 
@@ -64,18 +65,18 @@ class Fault(ABC):
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """Return the excuses of this fault:"""
+        """The deviations that the witness must excuse because of this fault."""
         return self.excused
 
     @classmethod
     @abstractmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """With parameters of the seed's choice."""
+        """Make a fault with random parameters."""
 
     @abstractmethod
     def begin(self, world: World) -> Callable[[], None]:
-        """Let it happen; returns what ends it."""
+        """Begin the fault; return the function that ends it."""
 
 
 def nothing() -> None:
-    """Nothing has to be ended."""
+    """Do nothing, as the end of a fault that needs none."""

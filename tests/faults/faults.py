@@ -1,4 +1,4 @@
-"""Every kind of fault there is."""
+"""The list of all kinds of faults."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Judgements on two readings: pure functions, which know no clock, no thread and no server.
+"""Judgements on two readings, as pure functions without clocks, threads and servers.
 
-A reading of a server is what it holds; one of a cluster is what its syncers ask for.
+A reading of a server is the instances that it holds; a reading of a cluster is the instances that its syncers
+want.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ Held = Mapping[Key, Instance]
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """How long one cluster has asked for what it asks for; times are those of ``time.monotonic()``.
+    """The instances that one cluster wants, and since when, in ``time.monotonic()``.
 
     :param now: the last reading.
     :param since: when each instance began to be wanted UP without a break.
-    :param doubted: those that were wanted UP before, and when they were last found not to be, or another one
-        under the same id.
+    :param doubted: instances that were wanted UP before, and when a reading last did not want them, or wanted
+        another one under the same id.
     """
 
     now: Mapping[Key, Expected] = field(default_factory=dict)
@@ -31,7 +32,7 @@ class Wishes:
     doubted: Mapping[Key, float] = field(default_factory=dict)
 
     def read(self, now: Mapping[Key, Expected], began: float) -> Wishes:
-        """After one more reading, which began then."""
+        """Return the wishes after one more reading, which began at a given time."""
         up = {key for key, one in now.items() if one.status == "UP"}
         # A pod may have been unready between two readings, as when a cluster misses its nodes for a moment.
         steady = {key for key in up if key not in self.now or self.now[key].turned == now[key].turned}
@@ -40,20 +41,20 @@ class Wishes:
         return Wishes(now, since, {**self.doubted, **broken})
 
     def unsettled(self, syncer: tuple[str, str], at: float) -> Wishes:
-        """Return syncers whose wishes may change and change back between two readings."""
+        """Return the wishes after an edit of a syncer, all of whose instances become doubted."""
         again = dict.fromkeys((key for key, one in self.now.items() if one.syncer == syncer), at)
         return Wishes(self.now, {**self.since, **again}, {**self.doubted, **again})
 
     def without(self, settled: Collection[Key]) -> Wishes:
-        """Nothing is doubted of these any more."""
+        """Return the wishes without doubt about these instances."""
         return Wishes(
             self.now, self.since, {key: at for key, at in self.doubted.items() if key not in settled}
         )
 
     def may_be_lost_until(self, key: Key, patience_seconds: float, spans: Iterable[Span]) -> Allowance:
-        """Until when this instance may go once more although it is wanted.
+        """Return until when a wanted instance may be removed once more by old knowledge.
 
-        Where nothing is doubted: not at all.
+        If the instance is not doubted there is no such time.
 
         :param spans: the excuses for a loss at the place where it went.
         """
@@ -62,11 +63,9 @@ class Wishes:
 
 
 def losses(before: Held, held: Held, wanted: Collection[Key], wished: Collection[Key]) -> dict[Key, str]:
-    """Return instances that a server showed as UP and shows no more although they are wanted, as they are
-    now.
+    """Return wanted instances that a server showed UP and does not show UP any more, each with what happened.
 
-    :param wished: instances that a person may have taken out of service: that one status is theirs, no other
-        one.
+    :param wished: instances that a person may have taken out of service, for which that one status is right.
     """
     found: dict[Key, str] = {}
     for key in wanted:
@@ -83,7 +82,7 @@ def losses(before: Held, held: Held, wanted: Collection[Key], wished: Collection
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Something that nobody wants UP is UP at a server, without a break since then."""
+    """An unwanted instance that has been UP at a server without a break since a given time."""
 
     what: Explains
     since: float
@@ -96,7 +95,7 @@ def stays(
     clusters: Collection[str],
     others: Collection[Key],
 ) -> dict[Key, Explains]:
-    """Return instances that are UP at a server and wanted by no syncer: pods that are gone, or not ready.
+    """Return instances that are UP at a server and that no syncer wants UP: pods that are gone, or not ready.
 
     :param wanted: the instances that are wanted UP at this server.
     :param unready: the instances that are wanted there, but DOWN.
@@ -115,9 +114,10 @@ def stays(
 
 
 def still_staying(before: Mapping[Key, Stay], staying: Mapping[Key, Explains], now: float) -> dict[Key, Stay]:
-    """Since when each of these stays without a break, after one more reading of the server.
+    """Return since when each unwanted instance has been UP without a break, after one more reading of the
+    server.
 
-    What was not ready, and is gone now, has stayed for no longer than it is gone.
+    When an unready pod's instance becomes that of a removed pod, its time begins anew.
     """
     return {
         key: before[key] if key in before and before[key].what is what else Stay(what, now)
@@ -126,5 +126,5 @@ def still_staying(before: Mapping[Key, Stay], staying: Mapping[Key, Explains], n
 
 
 def changed_others(held: Held, planted: Held) -> set[Key]:
-    """Return instances of others that differ from the form in which they left them."""
+    """Return instances of others that a server holds with other contents than they were registered with."""
     return {key for key, one in planted.items() if key in held and held[key].wanted() != one.wanted()}

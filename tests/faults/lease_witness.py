@@ -1,7 +1,7 @@
-"""Reads every server of a peering past its caches, and notes whose Eureka leases lapsed though they must not.
+"""Reads the servers past their caches, and records Eureka leases that lapsed without an excuse.
 
-It gets what must be there, where the storm's witness reads that from clusters: so each server, each
-lease and each server's own words can be judged without the patience that a cluster's changes need.
+Tests say which instances must be there, where the storm's witness reads that from clusters: so each server,
+lease and log line can be judged without patience for a cluster's changes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tests.faults.expected import Key
 
 
 class LeaseWitness:
-    """Reads every server past its caches all along, and notes what should not have happened.
+    """A thread that reads every server past its caches, and records what should not have happened.
 
-    A server that was down begins again: what it does not hold then, it has not lost.
+    A server that was restarted is empty: instances that it held before are not counted as lost.
     """
 
     def __init__(self, cluster: Peering) -> None:
@@ -52,7 +52,7 @@ class LeaseWitness:
         self.stop()
 
     def stop(self) -> None:
-        """Look no more; afterwards ``complaints`` has all there is, the servers' own words included."""
+        """Stop reading, and add what the servers' logs show to ``complaints``."""
         if self._stopped.is_set():
             return
         self._stopped.set()
@@ -69,28 +69,32 @@ class LeaseWitness:
                     self.complaints.append(f"{server.name} logged that the lease of {instance_id} expired")
 
     def expect(self, live: Sequence[Instance], gone: Sequence[Instance] = ()) -> None:
-        """These may not be missing from now on where they are or come, and those may."""
+        """Require from now on that servers keep the ``live`` instances once they hold them, and no longer
+        the ``gone`` ones.
+        """
         with self._lock:
             self._live |= {one.key for one in live}
             self._live -= {one.key for one in gone}
 
     def expect_out_of_service(self, instance: Instance) -> None:
-        """A person took it out of service: no server may show anything else."""
+        """Require that every server shows an instance OUT_OF_SERVICE, as a person set it."""
         with self._lock:
             self._out_of_service.add(instance.key)
 
     def expect_untouched(self, foreign: Instance) -> None:
-        """It belongs to somebody else."""
+        """Require that an instance of another owner stays unchanged."""
         with self._lock:
             self._foreign[foreign.key] = foreign
 
     def excuse(self, app: str, number: int) -> None:
-        """From now on this application's leases may lapse on this server: nobody can renew them there."""
+        """Allow from now on that this application's leases lapse at this server, where nobody can renew
+        them.
+        """
         with self._lock:
             self._excused[app.upper(), number] = (self._logged(number), math.inf)
 
     def end_excuses(self) -> None:
-        """The fault is over, and what lapsed is there again: no lease may lapse from now on."""
+        """End all excuses: from now on no lease may lapse."""
         with self._lock:
             self._excused = {
                 place: (begin, min(end, self._logged(place[1])))

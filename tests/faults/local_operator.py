@@ -1,9 +1,8 @@
-"""The operator's real parts in this process, for one syncer: only the watches of a cluster are played.
+"""The operator's real parts in this process, for one syncer, without watches and an API server.
 
-Kubernetes' objects are handed to the operator's own copies of them as its watches would hand them over.
-Everything behind that is what an operator runs: the sources with their mapping, the controller with its
-workers and queue, the reconciler with plan and brake, and the registry. Statuses and Events are not written,
-since there is no API server.
+Tests hand Kubernetes objects to the operator's caches as its watches would do. Everything behind them is what
+an operator runs: the sources with their mapping, the controller with its workers and queue, the reconciler
+with plan and brake, and the registry. Statuses and Events are not written, since there is no API server.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ START_SECONDS, STOP_SECONDS = 40.0, 30.0
 PORT = 8080
 NAMESPACE = "shop"
 CHANGED = "MODIFIED"
-"""Type of a watch's event about an object; a reader that does not have it takes it as new."""
+"""Type of a watch event for a changed object; a cache without the object takes it as new."""
 
 
 class LocalOperator:
-    """An operator with one syncer of mode ``pod``, which leads until it is asked to pause.
+    """An operator with one syncer of mode ``pod``, which leads until it is paused.
 
-    Its cluster is called as the application is, since an operator removes what unknown syncers of its cluster
-    have in Eureka: so it leaves alone what another operator, or a test that failed, has there.
+    Its cluster has the application's name, since an operator removes instances of unknown syncers of its own
+    cluster: so it leaves those of other operators and of failed tests alone.
 
     :param connection: how to reach the servers; ``mode`` wins over its own.
     :param app: the name of the syncer, its Service and the application.
@@ -142,24 +141,25 @@ class LocalOperator:
         )
 
     def pause(self) -> None:
-        """Change nothing until :meth:`lead`, and wait for what is under way; renewals go on.
+        """Stop changing Eureka until :meth:`lead`, and wait for changes under way; renewals go on.
 
-        As a replica does that could not renew its Lease, and has not read that another one has it.
+        A replica is in this state after it could not renew its Lease, and before it reads that another one
+        holds it.
         """
         self._leads = False
         wait_until(self._controller.pause, "what is under way to end", STOP_SECONDS)
 
     def lead(self) -> None:
-        """Bring everything in line again."""
+        """Lead again, and reconcile everything."""
         self._leads = True
         self._controller.lead()
 
     def want(self, pods: Iterable[int], lease: EurekaLease | None = None, **metadata: str) -> None:
-        """Have exactly these pods ready, with this lease and metadata, from now on.
+        """Make exactly these pods ready, with this lease and metadata.
 
-        Pods that end are seen terminating before they are gone, as kubelets have it.
+        Pods that are left out are seen terminating before they are gone, as with kubelets.
 
-        :param lease: the one of before where it is None.
+        :param lease: None keeps the current lease.
         """
         after = set(pods)
         self._take_syncer(lease or self.lease, metadata)
@@ -182,19 +182,19 @@ class LocalOperator:
 
     @property
     def renewed(self) -> int:
-        """How many instances it renews."""
+        """The number of instances that the operator renews."""
         return self.registry.figures().held
 
     @property
     def known(self) -> list[Instance]:
-        """Return its own instances in Eureka, as far as it knows them."""
+        """The operator's own instances in Eureka, as far as it knows them."""
         return self.registry.known(owner=self.owner)
 
     def _may_write(self) -> bool:
         return self._leads
 
     def has_nothing(self) -> bool:
-        """Return whether it renews nothing, and knows of nothing of its own in Eureka."""
+        """True if the operator renews no instance and knows none of its own in Eureka."""
         return not self.renewed and not self.known
 
     def _metadata(self, suffix: str = "", **more: Any) -> Object:
@@ -231,7 +231,7 @@ class LocalOperator:
 
 
 def address(pod: int) -> str:
-    """Where a pod of this number is."""
+    """Return the address of the pod with this number."""
     return f"10.0.{pod // 250}.{pod % 250}"
 
 
@@ -248,21 +248,21 @@ def _endpoint(pod: int, *, is_terminating: bool) -> Object:
 
 
 class _Listener:
-    """Has the controller look where the registry is not as it was."""
+    """A registry's listener that has the controller reconcile."""
 
     def __init__(self, controller: Controller) -> None:
         self.owner_changed = controller.owner_changed
         self._controller = controller
 
     def condition_changed(self) -> None:
-        """Look at who registers there."""
+        """Have the controller reconcile the syncers of the connection."""
         self._controller.registry_changed(DEFAULT_CONNECTION)
 
 
 class Clocks:
-    """Gives threads wall clocks of their own: each has the one of the thread that started it.
+    """A replacement of the module ``time`` that gives threads their own wall clocks.
 
-    Stands in for the module ``time`` where timestamps of instances are made.
+    A thread has the clock of the thread that started it. It is used where timestamps of instances are made.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +281,7 @@ class Clocks:
         return time.time() + self._ahead()
 
     def set_ahead(self, seconds: float) -> None:
-        """Have the clock of this thread, and of those that it starts from now on, go so much ahead."""
+        """Set the clock of this thread, and of threads that it starts later, so many seconds ahead."""
         self._ahead_seconds[threading.current_thread()] = seconds
 
     def _ahead(self) -> float:

@@ -1,4 +1,6 @@
-"""One more Eureka server, no peer of the others, which the operators know by a name of its own."""
+"""A further Eureka server, which is no peer of the others and has its own connection name at the
+operators.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from tests.faults.expected import Key
 
 
 class NamedEureka:
-    """The server, and the proxy on the operators' way to it."""
+    """The further Eureka server, and the proxy between it and the operators."""
 
     def __init__(self, log_directory: Path) -> None:
         java = find_java()
@@ -41,22 +43,22 @@ class NamedEureka:
         return f"http://{HOST}:{self.front.port}/eureka"
 
     def launch(self) -> None:
-        """Start both, without waiting."""
+        """Start server and proxy without waiting until they are ready."""
         self.front.start()
         self.server.launch()
 
     def stop(self) -> None:
-        """Kill it."""
+        """Kill the server, and stop the proxy."""
         self.server.kill()
         self.front.stop()
         self._session.close()
 
     def heal(self) -> None:
-        """Let everything pass, and have it run."""
+        """Let the proxy pass everything, and start the server if it does not run."""
         self.front.heal()
         self.server.resume()
         self.server.start()
 
     def listed(self) -> dict[Key, Instance]:
-        """Return its instances, past its caches."""
+        """Return the server's instances, read past its caches."""
         return {one.key: one for one in listed_at_once(self.server.url, self._session)}

@@ -1,4 +1,4 @@
-"""Faults of operators: ends, pauses, leaders that change, clocks."""
+"""Faults of operators: ends, pauses, changes of leader, and stepped clocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.faults.world import EAST_CLUSTER, World
 
 REPLICAS = 3
 LEADER = -1
-"""In the place of a replica's number: whichever leads when the fault begins."""
+"""Number that stands for the replica which leads when the fault begins."""
 
 
 def _replica(world: World, number: int) -> Operator:
@@ -28,7 +28,7 @@ def _draw_replica(random: Random) -> int:
 
 @dataclass(frozen=True, slots=True)
 class OperatorKilled(Fault):
-    """SIGKILL, and started again later."""
+    """An operator gets SIGKILL, and is started again later."""
 
     replica: int
     seconds: float
@@ -48,7 +48,7 @@ class OperatorKilled(Fault):
 
 @dataclass(frozen=True, slots=True)
 class OperatorPaused(Fault):
-    """SIGSTOP: it wakes up with the knowledge of before."""
+    """An operator is frozen by SIGSTOP, and wakes up with outdated knowledge."""
 
     replica: int
     seconds: float
@@ -73,7 +73,7 @@ class OperatorPaused(Fault):
 
 @dataclass(frozen=True, slots=True)
 class LeaderStopped(Fault):
-    """SIGTERM to the leader: it hands the Lease over and ends well."""
+    """The leader gets SIGTERM, releases the Lease, and ends in order."""
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({OPERATORS})
@@ -92,7 +92,9 @@ class LeaderStopped(Fault):
 
 @dataclass(frozen=True, slots=True)
 class LeaderCutOff(Fault):
-    """The leader alone loses the API server, for longer than its Lease lasts: another one leads."""
+    """The leader alone loses the API server for longer than its Lease lasts, so that another replica
+    leads.
+    """
 
     hangs: bool
     seconds: float
@@ -115,7 +117,7 @@ class LeaderCutOff(Fault):
 
 @dataclass(frozen=True, slots=True)
 class AllOperatorsKilled(Fault):
-    """Nobody is there for a while; the Eureka leases last longer than that."""
+    """All operators are killed for a while that is shorter than the Eureka leases."""
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({OPERATORS})
@@ -139,7 +141,7 @@ class AllOperatorsKilled(Fault):
 
 @dataclass(frozen=True, slots=True)
 class ClockStepped(Fault):
-    """An operator's wall clock is set to another time, and stays there until the end."""
+    """An operator's wall clock is stepped, and stays so until the end."""
 
     replica: int
     step_seconds: int

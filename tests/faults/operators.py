@@ -1,4 +1,4 @@
-"""Operators as real processes, each with its own way to the Kubernetes API and its own wall clock."""
+"""Operators as real processes, each with a proxy to the Kubernetes API and a wall clock of its own."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ ROOT = Path(__file__).parents[2]
 LEASE_NAMESPACE, LEASE_NAME = "default", "eurekube-leader"
 LEASE_SECONDS, RETRY_SECONDS = 6, 1
 READY_SECONDS = 240.0
-"""An operator waits for an API server and a Eureka that are away; a busy machine adds to it."""
+"""Longest time until an operator is ready, in seconds: it may have to wait for an API server and a Eureka
+on a busy machine.
+"""
 
 _READY = "operator is ready"
 
 
 class Operator(Process):
-    """One replica, outside of the cluster; ``python -m eurekube_provider.operator`` of this working copy.
+    """One replica as a process outside of the cluster: ``python -m eurekube_provider.operator`` of this
+    working copy.
 
     :param kubeconfig: of the API server on ``api_port``; the replica gets one through ``tcp_proxy``.
     :param options: environment variables of the operator's configuration.
@@ -81,20 +84,20 @@ class Operator(Process):
         super().launch()
 
     def may_take_over(self, may: bool) -> None:
-        """Return whether the next process may use the name of a cluster that is gone."""
+        """Set whether the next process may take over the cluster name of a cluster that is gone."""
         assert self._environment is not None
         self._environment["TAKE_OVER_CLUSTER"] = str(may).lower()
 
     def step_clock(self, seconds: float) -> None:
-        """Set its wall clock so much ahead of the machine's from now on."""
+        """Set the operator's wall clock so many seconds ahead of the machine's."""
         self.clock.write_text(str(seconds))
 
     def text(self) -> str:
-        """All that it has logged, in all its lives."""
+        """Return everything that the operator has logged, in all its processes."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def is_at_work(self) -> bool:
-        """Return whether it reported readiness in this life."""
+        """Return whether the current process has logged that it is ready."""
         if not self.log.exists():
             return False
         with self.log.open("rb") as log:

@@ -1,6 +1,7 @@
-"""The storm: rounds of faults, drawn from a seed, and after each round everything must be level again.
+"""The storm: rounds of random faults, after each of which all servers must agree again.
 
-One seed gives one schedule. Within a round faults overlap as far as what they take and need allows.
+One seed gives one schedule. Within a round faults overlap unless they disturb what another one takes or
+needs.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ from tests.faults.witness import summarised
 from tests.faults.world import World
 
 FEWEST, MOST = 3, 6
-"""Faults in one round."""
+"""Smallest and largest number of faults in one round."""
 
 SPREAD_SECONDS = 25.0
-"""The time within which the faults of a round begin."""
+"""Seconds within which the faults of a round begin."""
 
 REST_SECONDS = 10.0
-"""Between the end of one fault and the beginning of another that takes the same."""
+"""Seconds between the end of one fault and the beginning of another that takes the same parts."""
 
 LEVEL_SECONDS = 120.0
-"""After the last fault: 60 s, and the brake's hold of 60 s."""
+"""Longest time from the last fault until all servers agree, in seconds: 60 s, and 60 s for the brake."""
 
 STEADY_SECONDS = 3.0
-"""Being level must last."""
+"""Seconds for which the servers must go on agreeing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A fault and when it begins, in seconds of its round."""
+    """A fault, and the second of its round at which it begins."""
 
     at: float
     fault: Fault
@@ -47,7 +48,7 @@ class Planned:
         return f"at {self.at:5.1f} s  {self.fault}"
 
     def disturbs(self, other: Planned, rest_seconds: float) -> bool:
-        """Return whether the two are too close for what they take and need."""
+        """Return whether two faults use the same parts too soon after each other."""
         apart = (
             self.at + self.fault.seconds + rest_seconds <= other.at
             or other.at + other.fault.seconds + rest_seconds <= self.at
@@ -55,18 +56,18 @@ class Planned:
         return self.shares(other) and not apart
 
     def shares(self, other: Planned) -> bool:
-        """Return whether one takes what the other takes or needs."""
+        """Return whether one fault takes parts that the other takes or needs."""
         mine, others = self.fault, other.fault
         return bool((mine.takes & (others.takes | others.needs)) | (others.takes & mine.needs))
 
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """How a storm is drawn and judged.
+    """The kinds of faults in a storm, and its bounds.
 
     :param kinds: the faults that may happen.
-    :param always: the faults that the first round has in any case, the second, and so on, and from the first
-        again.
+    :param always: for each round the faults that it has in any case; after the last entry the first one
+        follows again.
     :param rest_seconds: between the end of one fault and the beginning of another that takes the same.
     :param slack: how many times longer than promised everything may take, on a machine that others load.
     """
@@ -86,7 +87,7 @@ class StormFailure(AssertionError):
 
 
 def rounds(random: Random, storm: Storm) -> Iterator[tuple[Planned, ...]]:
-    """Rounds without end; every kind comes once before any comes again."""
+    """Yield rounds without end; every kind of fault comes once before any comes again."""
     deck: list[type[Fault]] = []
     for always in itertools.cycle(storm.always):
         number = random.randint(storm.fewest, storm.most)
@@ -111,9 +112,7 @@ def _drawn(kind: type[Fault], random: Random, storm: Storm) -> Planned:
 
 
 def seed_of_commit(environment: Mapping[str, str] = os.environ) -> int:
-    """Return the number in ``SEED``; else each commit has one of its own, and each run of that commit the
-    same.
-    """
+    """Return the number in ``SEED``, or else a number that follows from the commit."""
     said = environment.get("SEED")
     if said:
         return int(said)
@@ -127,7 +126,7 @@ def seed_of_commit(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def schedule(seed: int, storm: Storm, *, minutes: float = 0, count: int = 0) -> list[tuple[Planned, ...]]:
-    """The rounds of a seed: so many, or so many that their faults alone take the time."""
+    """Return the rounds of a seed: a given number, or as many as last that many minutes."""
     result: list[tuple[Planned, ...]] = []
     lasts = 0.0
     for one in rounds(Random(seed), storm):  # noqa: S311 - chance that can be repeated is what is wanted
@@ -146,7 +145,7 @@ def run(
     *,
     minutes: float | None = None,
 ) -> int:
-    """Let it all happen; how many rounds there were until the time was over.
+    """Carry out the rounds until the time is over; return how many there were.
 
     :raises StormFailure: an invariant did not hold; says which, and what was seen.
     """
@@ -180,7 +179,7 @@ def run(
 
 
 def carry_out(world: World, planned: Sequence[Planned], say: Callable[[str], None]) -> None:
-    """Have each fault befall the world at its time, and end all of them."""
+    """Begin each fault at its time, and end all of them."""
     began = time.monotonic()
     failures: list[BaseException] = []
     over = {id(what): threading.Event() for what in planned}

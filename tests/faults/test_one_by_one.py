@@ -1,7 +1,8 @@
-"""Faults of a real cluster, behind proxies that misbehave: nothing of ours, of others or of a person is lost.
+"""Single faults of real Eureka servers behind faulty proxies: no instance of ours, of others, or taken out by
+a person is lost.
 
-Each fault meets two operators at once, one that sends single requests and one that sends batches, while
-they renew and while what is desired changes.
+Each fault meets two operators at once, one that sends single requests and one that sends batches, while they
+renew and while the desired instances change.
 """
 
 from __future__ import annotations
@@ -43,23 +44,27 @@ FAULT_SECONDS = 7.0
 LEVEL_SECONDS = 40.0
 THEIRS = "cluster/other/shop/rating"
 LEASE = EurekaLease(duration_seconds=3)
-"""Lapses 6 s after the last renewal, so that a fault of 7 s would show. The promised interval stays at 30 s:
-servers give up forwarding a renewal after as long."""
+"""A lease that lapses 6 s after the last renewal, so that a fault of 7 s without renewals would show.
+
+The promised interval stays at 30 s, for which servers try to forward a renewal.
+"""
 
 LONG = EurekaLease(duration_seconds=600)
 CONFLICT, FOREIGN, OUT_OF_SERVICE = 0, 9000, 10
-"""Pods by number: whose id somebody else has, of somebody else, and that a person takes out of service."""
+"""Numbers of pods: one whose id another owner has, one of another owner, and one that a person takes out
+of service.
+"""
 
 
 def connection(urls: Iterable[str]) -> Connection:
-    """The way to these servers."""
+    """Return the connection to these servers."""
     return Connection(
         tuple(urls), EUREKA_USER, EUREKA_PASSWORD, connect_timeout_seconds=0.5, read_timeout_seconds=1.0
     )
 
 
 def foreign(operator: LocalOperator, pod: int) -> Instance:
-    """An instance of somebody else, called as the operator would call this pod's."""
+    """Return an instance of another owner under the id that the operator would give to this pod."""
     application, instance_id = operator.key(pod)
     return Instance(
         application,
@@ -73,12 +78,14 @@ def foreign(operator: LocalOperator, pod: int) -> Instance:
 
 
 def pause(seconds: float) -> None:
-    """Let a fault last: what must not happen meanwhile has no condition to wait for."""
+    """Wait while a fault lasts: there is no condition to wait for."""
     time.sleep(seconds)
 
 
 class Scene:
-    """Two operators with their registrations, a person's wish, and somebody else's instances among them."""
+    """Two operators with their registrations, instances of others, and instances that a person took out of
+    service.
+    """
 
     def __init__(
         self, cluster: Peering, operators: list[LocalOperator], witness: LeaseWitness, log: list[str]
@@ -90,7 +97,9 @@ class Scene:
         self._foreign: set[Key] = set()
 
     def begin(self, lease: EurekaLease = LEASE) -> None:
-        """Plant what is somebody else's, register ours, and take one out of service."""
+        """Register instances of others and of the operators, and set OUT_OF_SERVICE over one of each
+        operator.
+        """
         anybody = Peers(connection(server.url for server in self.cluster.servers))
         try:
             for operator in self.operators:
@@ -112,7 +121,7 @@ class Scene:
             anybody.close()
 
     def change(self) -> None:
-        """Desire other contents of all, four more, and four less."""
+        """Have each operator desire other contents, four more instances and four fewer."""
         for operator in self.operators:
             gone = [one for one in operator.desired if one.key in {operator.key(pod) for pod in range(1, 5)}]
             self.witness.expect([], gone=gone)
@@ -120,13 +129,13 @@ class Scene:
             self.witness.expect(self.expected(operator))
 
     def expected(self, operator: LocalOperator) -> list[Instance]:
-        """Return the instances that an operator must have: all it desires but what was somebody else's
+        """Return the instances that an operator must hold: the desired ones, except ids that others had
         before.
         """
         return [one for one in operator.desired if one.key not in self._foreign]
 
     def wait_level(self) -> None:
-        """Wait until every server holds exactly what is desired, and somebody else's."""
+        """Wait until every server holds exactly the desired instances and those of others."""
         try:
             wait_until(lambda: not self._differences(), "the desired set on every server", LEVEL_SECONDS)
         except Exception as error:
@@ -134,7 +143,7 @@ class Scene:
             raise
 
     def settle(self) -> None:
-        """Heal all, wait until every server is level, and hear the witness."""
+        """End all faults, wait until every server agrees, and fail if the witness has complaints."""
         self.cluster.heal()
         self.wait_level()
         self.witness.end_excuses()
@@ -172,7 +181,7 @@ class Scene:
         return found
 
     def is_out_of_service(self) -> bool:
-        """Return whether every server shows the person's status."""
+        """Return whether every server shows OUT_OF_SERVICE where the person set it."""
         keys = [operator.key(OUT_OF_SERVICE) for operator in self.operators]
         return all(
             found is not None and found.status is found.overridden_status is Status.OUT_OF_SERVICE
@@ -184,14 +193,14 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peering]:
-    """Three servers for all faults."""
+    """Start three servers, which all faults share."""
     with Peering(tmp_path_factory.mktemp("servers")) as running:
         yield running
 
 
 @pytest.fixture
 def scene(cluster: Peering, unique_name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    """Both operators at work, all well."""
+    """Return a scene with both operators at work and no fault."""
     # Come back to a server soon after a fault, when it may know nothing yet.
     monkeypatch.setattr(windows, "AVOIDED", 2.0)
     cluster.heal()
@@ -222,7 +231,9 @@ FAULTS: dict[str, tuple[Callable[[Proxy], None], str]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_server_that_clients_cannot_use(scene: Scene, fault: str) -> None:
-    """Work goes on at the other servers, and afterwards the one that was away is as level as they are."""
+    """The operators work on with the other servers, and afterwards the faulty server holds the same as
+    they do.
+    """
     scene.begin()
     disturb, words = FAULTS[fault]
     for operator in scene.operators:
@@ -239,7 +250,9 @@ def test_a_server_that_clients_cannot_use(scene: Scene, fault: str) -> None:
 
 
 def test_a_server_that_is_killed_and_comes_back_empty(scene: Scene) -> None:
-    """It gets all back from the others, a person's wish included, and the log says what happened."""
+    """The killed server gets all instances back, with a person's OUT_OF_SERVICE, and the log says that it
+    was restarted.
+    """
     scene.begin()
     scene.cluster.servers[0].kill()
     scene.change()
@@ -252,7 +265,7 @@ def test_a_server_that_is_killed_and_comes_back_empty(scene: Scene) -> None:
 
 
 def test_a_server_that_comes_back_empty_at_once(scene: Scene) -> None:
-    """Nobody needs to notice that it was away: what it lacks is brought back, and changes go on meanwhile."""
+    """Even if nobody noticed its absence, the server gets the lost instances back, while changes go on."""
     scene.begin()
     scene.cluster.servers[0].restart()
     scene.change()
@@ -261,7 +274,7 @@ def test_a_server_that_comes_back_empty_at_once(scene: Scene) -> None:
 
 
 def test_a_server_that_comes_back_with_a_copy(scene: Scene) -> None:
-    """Instances that it copied from another server are renewed like the rest."""
+    """Instances that the server copied from a peer are renewed like the others."""
     scene.begin()
     scene.cluster.servers[0].kill()
     scene.change()
@@ -271,7 +284,9 @@ def test_a_server_that_comes_back_with_a_copy(scene: Scene) -> None:
 
 
 def test_a_server_split_from_the_others(scene: Scene) -> None:
-    """Clients reach all, but the servers not each other: afterwards all agree again."""
+    """Clients reach all servers, but one server and the others do not reach each other; afterwards all
+    hold the same.
+    """
     scene.begin()
     scene.cluster.split(0)
     scene.change()
@@ -280,7 +295,9 @@ def test_a_server_split_from_the_others(scene: Scene) -> None:
 
 
 def test_removals_that_a_server_missed(scene: Scene) -> None:
-    """Removals during its silence follow later, unless the instance was registered again meanwhile."""
+    """A server that was silent loses removed instances afterwards, unless they were registered again
+    meanwhile.
+    """
     scene.begin(LONG)
     scene.cluster.fronts[0].hang()
     scene.cluster.split(0)  # nor do the others forward anything
@@ -298,8 +315,8 @@ def test_removals_that_a_server_missed(scene: Scene) -> None:
 
 
 def test_a_removal_that_comes_after_the_registration(cluster: Peering, unique_name: str) -> None:
-    """A frozen server carries it out when it thaws, and tells the others: what serves is back long before its
-    next turn to be renewed.
+    """A frozen server carries out an old removal when it thaws, and forwards it: the operator restores the
+    instance long before its next renewal.
     """
     lease, turns_seconds = EurekaLease(120, 600), 120.0  # the first after 60 s
     cluster.heal()
@@ -328,7 +345,7 @@ def test_a_removal_that_comes_after_the_registration(cluster: Peering, unique_na
 
 
 def test_credentials_that_no_server_accepts_for_a_while(scene: Scene) -> None:
-    """Nothing is lost as long as leases last, and the log says what to look at."""
+    """No instance is lost while leases last, and the log names the credentials."""
     scene.begin(EurekaLease(duration_seconds=15))
     said_before = len(scene.log)
     for front in scene.cluster.fronts:
@@ -350,7 +367,9 @@ def test_credentials_that_no_server_accepts_for_a_while(scene: Scene) -> None:
 
 
 def test_all_servers_come_back_empty(scene: Scene) -> None:
-    """All that is ours is there again, a person's wish included; nobody can know what else they held."""
+    """All our instances are registered again, with a person's OUT_OF_SERVICE; instances of others cannot
+    be known.
+    """
     scene.begin(LONG)
     for operator in scene.operators:
         operator.registry.take_over(0)  # and so reads by instance: a list may stay as old as three minutes
@@ -368,7 +387,9 @@ def test_all_servers_come_back_empty(scene: Scene) -> None:
 def test_clients_with_clocks_ten_minutes_apart(
     cluster: Peering, unique_name: str, mode: BatchMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They take turns, while both renew: each one's update counts, on every server."""
+    """Two operators that change the same instances in turn have each update stored on every server, while
+    both renew.
+    """
     clocks = Clocks(monkeypatch)
     with ExitStack() as ends:
         clocks.set_ahead(600)
@@ -401,7 +422,9 @@ def test_clients_with_clocks_ten_minutes_apart(
 
 @pytest.mark.parametrize("mode", [BatchMode.REST, BatchMode.BATCH], ids=str)
 def test_a_thousand_come_and_go(cluster: Peering, unique_name: str, mode: BatchMode) -> None:
-    """While they are renewed, and many again while a server restarts: none is left on any server."""
+    """Servers hold none of a thousand instances after their removal, even if they were renewed meanwhile
+    or a server restarted.
+    """
     urls = [server.url for server in cluster.servers]
     first = cluster.servers[0]
     with (
@@ -454,7 +477,7 @@ def test_a_thousand_come_and_go(cluster: Peering, unique_name: str, mode: BatchM
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Certificate]:
-    """One that is good, one that is not any more, and one of a client."""
+    """Make a valid server certificate, an expired one, and a client's certificate."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl makes the certificates, and is not installed")
     directory = tmp_path_factory.mktemp("certificates")
@@ -466,7 +489,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Certific
 
 
 def tls(shown: Certificate, clients: Certificate | None = None) -> ssl.SSLContext:
-    """Return the settings of a server that shows this certificate and asks clients for theirs."""
+    """Return the TLS settings of a server that shows this certificate and, if ``clients`` is given, asks
+    clients for theirs.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(shown.certificate, shown.key)
     if clients is not None:
@@ -478,7 +503,9 @@ def tls(shown: Certificate, clients: Certificate | None = None) -> ssl.SSLContex
 def test_an_expired_certificate(
     cluster: Peering, unique_name: str, certificates: dict[str, Certificate]
 ) -> None:
-    """Work goes on at the other servers, and the log names the certificate; a new one makes all well."""
+    """The operator works on with the other servers, and the log names the expired certificate; a new one
+    ends the fault.
+    """
     old, new = certificates["expired"], certificates["server"]
     with (
         everything_logged() as log,
@@ -504,7 +531,9 @@ def test_an_expired_certificate(
 def test_a_server_that_asks_for_a_client_certificate(
     cluster: Peering, certificates: dict[str, Certificate]
 ) -> None:
-    """With it all works; without it, or with another one, the error says that it is about certificates."""
+    """The server accepts our client certificate; without it, or with another one, the error speaks of
+    certificates.
+    """
     ours, shown = certificates["client"], certificates["server"]
     with Proxy(cluster.servers[0].port, tls=tls(shown, clients=ours)) as front:
         way = secure(cluster, front, shown)
@@ -526,6 +555,6 @@ def test_a_server_that_asks_for_a_client_certificate(
 
 
 def secure(cluster: Peering, front: Proxy, trusted: Certificate) -> Connection:
-    """A way to the cluster whose first server is behind TLS."""
+    """Return a connection whose first server is behind TLS."""
     urls = [f"https://{HOST}:{front.port}/eureka", *cluster.urls[1:]]
     return replace(connection(urls), ca_file=trusted.certificate)

@@ -1,14 +1,15 @@
-"""Watches clusters and Eureka servers all along, past proxies and caches, and notes what must never happen.
+"""Reads clusters and Eureka servers all the time, past proxies and caches, and records what must never
+happen.
 
-What a reading means while things are away:
+How readings are judged while parts are away:
 
-* An endpoint counts as ready from the first reading that says so to the first that does not. An API server
-  that does not answer says nothing: nobody changes anything there meanwhile.
-* A server that was started again is empty: what it does not hold then, it has not lost.
-* An instance that went missing is complained of only after a *later* reading of its cluster still wants it.
-* An instance that was wanted, then not, then wanted again may go once more by old knowledge, and what is not
-  wanted any more may stay UP for a moment: for as long as :mod:`tests.faults.excuse` says, and no longer
-  than the faults that are on explain.
+* An endpoint counts as ready from the first reading that shows it ready to the first that does not. While
+  an API server does not answer nothing is known, and nobody can change anything there.
+* A server that was started again is empty: instances that it held before are not counted as lost.
+* A missing instance is a complaint only if a *later* reading of its cluster still wants it.
+* An instance that was wanted, unwanted and wanted again may be removed once more by old knowledge, and an
+  unwanted one may stay UP for a moment: for as long as :mod:`tests.faults.excuse` says, and no longer than
+  the active faults explain.
 """
 
 from __future__ import annotations
@@ -46,15 +47,15 @@ _SAYS = {
     re.compile(r"expired lease for (\S+)/(\S+)"): "let the Eureka lease lapse of",
     re.compile(r"Cancelled instance (\S+)/(\S+) \(replication"): "removed",
 }
-"""A server's own words on what it does to an instance, between two readings too."""
+"""Patterns of a Eureka server's log about removed instances, which also show changes between two readings."""
 
 _HOLDS = re.compile(r"removals are held back syncer=([^\s/]+)/(\S+)")
-"""An operator's own words on its brake."""
+"""Pattern of the operator's log line about a brake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """Something that must not happen, when it was seen, and what was being done to the world then."""
+    """Something that must not happen, with its time and the faults that were active."""
 
     at: datetime
     what: str
@@ -66,14 +67,14 @@ class Complaint:
 
 
 class LogReader:
-    """The lines that a process has logged since the last read, whole lines only."""
+    """A reader of a process's log that returns only new, complete lines."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
         self._offset = log.stat().st_size if log.exists() else 0
 
     def read(self) -> str:
-        """The lines that are new."""
+        """Return the complete lines that were logged since the last call."""
         if not self._log.exists():
             return ""
         with self._log.open("rb") as log:
@@ -86,11 +87,11 @@ class LogReader:
 
 @dataclass(slots=True)
 class WatchedServer:
-    """One Eureka server.
+    """One Eureka server under observation.
 
-    :param read: its instances, read past its caches.
+    :param read: reads its instances past its caches.
     :param connection: the name that the operators' configuration has for it and its peers.
-    :param staying: since when each instance that nobody wants is UP there.
+    :param staying: since when each unwanted instance is UP there.
     :param life: counts its starts.
     """
 
@@ -106,7 +107,7 @@ class WatchedServer:
 
 @dataclass(slots=True)
 class WatchedCluster:
-    """One cluster.
+    """One cluster under observation.
 
     :param logs: of its operators.
     :param read_at: when its last reading began.
@@ -127,14 +128,16 @@ class WatchedCluster:
         return {key for key in self.wishes.since if now[key].eureka == connection}
 
     def unready(self, connection: str) -> set[Key]:
-        """Return the instances that are wanted there, but DOWN."""
+        """Return the instances that are wanted DOWN at a server of this connection."""
         now = self.wishes.now.items()
         return {key for key, one in now if one.status != "UP" and one.eureka == connection}
 
 
 @dataclass(frozen=True, slots=True)
 class _Suspicion:
-    """An instance that one server no longer showed at ``at``; the next reading of the cluster decides."""
+    """An instance that a server no longer showed at time ``at``; the next reading of the cluster decides
+    whether it was lost.
+    """
 
     at: float
     key: Key
@@ -143,7 +146,7 @@ class _Suspicion:
 
 
 class Witness:
-    """Checks the invariants until it is stopped.
+    """A thread that checks the invariants until it is stopped.
 
     :param others: instances of somebody else that must stay as they are.
     :param active: names the faults that are on at the moment.
@@ -180,38 +183,42 @@ class Witness:
         ]
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start reading."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop reading."""
         self._stopped.set()
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
 
     def begins_again(self, number: int) -> None:
-        """A server is about to lose its memory: what it held before is no promise any more."""
+        """Note that a server is about to lose its memory, so that nothing it held counts as lost."""
         with self._lock:
             server = self.servers[number]
             server.life += 1
             server.held, server.staying = {}, {}
 
     def unsettle(self, cluster_name: str, syncer: tuple[str, str]) -> None:
-        """A person edits this syncer: what it asks for may change and change back between two readings."""
+        """Note that a person edits this syncer, whose wishes may therefore change and change back between
+        two readings.
+        """
         with self._lock:
             for one in self.clusters:
                 if one.name == cluster_name:
                     one.wishes = one.wishes.unsettled(syncer, time.monotonic())
 
     def may_go_out_of_service(self, key: Key) -> None:
-        """A person is about to take it out of service."""
+        """Note that a person is about to take an instance out of service."""
         with self._lock:
             self._wished.add(key)
 
     def expect_out_of_service(self, key: Key) -> None:
-        """The person has: no server may call it UP, from now on and as long as it is there."""
+        """Note that a person has taken an instance out of service: from now on no server may show it UP
+        while it exists.
+        """
         with self._lock:
             self._out_of_service[key] = time.monotonic()
 
@@ -223,15 +230,15 @@ class Witness:
 
     @property
     def changed_at(self) -> float:
-        """When a cluster last asked for something else, in ``time.monotonic()``."""
+        """The time of the last change in any cluster's wishes, in ``time.monotonic()``."""
         with self._lock:
             return max(one.changed_at for one in self.clusters)
 
     def differences(self) -> list[str]:
-        """How the servers differ, now, from what the clusters want; empty when all are level.
+        """Return how the servers differ now from what the clusters want; empty if they agree.
 
-        :raises KubernetesError: a cluster does not say what it wants.
-        :raises requests.exceptions.RequestException: a server does not say what it holds.
+        :raises KubernetesError: a cluster cannot be read.
+        :raises requests.exceptions.RequestException: a server cannot be read.
         """
         everything: dict[Key, Expected] = {}
         for one in self.clusters:
@@ -294,7 +301,7 @@ class Witness:
         cluster.wishes = cluster.wishes.without(self._settled(cluster, began))
 
     def _decide(self, cluster: WatchedCluster, one: _Suspicion) -> None:
-        """Complain of a loss, unless it may have been by knowledge as old as a fault explains."""
+        """Complain of a lost instance, unless knowledge as old as a fault allows explains it."""
         syncer = cluster.wishes.now[one.key].syncer
         spans = self._excuses.of(Explains.LOSS, one.server, cluster.name, syncer)
         patience = KNOWLEDGE_SECONDS * self._excuses.slack
@@ -305,7 +312,7 @@ class Witness:
             self._excuses.used.update(allowed.faults)
 
     def _settled(self, cluster: WatchedCluster, now: float) -> set[Key]:
-        """Of what was doubted: what knowledge that old can befall no more, wherever it is."""
+        """Return doubted instances that no request based on old knowledge can affect any more."""
         patience = KNOWLEDGE_SECONDS * self._excuses.slack
         held = set[Key]().union(*(one.held for one in self.servers))
         found: set[Key] = set()
@@ -369,7 +376,7 @@ class Witness:
             self.complaints.append(self._complaint(what))
 
     def _judge_stays(self, number: int, held: dict[Key, Instance], wanted: set[Key], now: float) -> None:
-        """Complain, once, of what nobody wants and is UP for longer than anything explains."""
+        """Complain, once, of each unwanted instance that is UP for longer than any excuse allows."""
         server = self.servers[number]
         clusters = {one.name: one for one in self.clusters if one.readings}
         unready = set[Key]().union(*(one.unready(server.connection) for one in self.clusters))
@@ -400,7 +407,7 @@ class Witness:
             self.complaints.append(self._complaint(what))
 
     def _hear(self, number: int, text: str) -> None:
-        """Take in a server's own log of changes to instances, also between two readings."""
+        """Judge the new lines of a server's log about instances."""
         server = self.servers[number]
         for pattern, words in _SAYS.items():
             for key in pattern.findall(text):
@@ -420,7 +427,7 @@ class Witness:
 
 
 def summarised(complaints: Iterable[Complaint], most: int = 12) -> str:
-    """The first complaints, one a line."""
+    """Return the first complaints as text, a line each."""
     found = list(complaints)
     lines = [str(one) for one in itertools.islice(found, most)]
     if len(found) > most:

@@ -1,4 +1,4 @@
-"""Faults of workloads, namespaces and whole clusters, by people or by accident."""
+"""Faults of workloads, namespaces and whole clusters."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PodsUnready(Fault):
 
 @dataclass(frozen=True, slots=True)
 class RolledOut(Fault):
-    """A Deployment is rolled, and scaled up and down again on the way."""
+    """A Deployment is rolled out, and scaled up and down meanwhile."""
 
     app: str
     more: int
@@ -83,7 +83,7 @@ class RolledOut(Fault):
 
 @dataclass(frozen=True, slots=True)
 class MassDelete(Fault):
-    """All pods of an application are deleted at once, and replaced."""
+    """All pods of an application are deleted at once, and the Deployment replaces them."""
 
     app: str
     seconds: float = 0.0
@@ -102,7 +102,7 @@ class MassDelete(Fault):
 
 @dataclass(frozen=True, slots=True)
 class NodeLost(Fault):
-    """A node is gone, and its pods with it, without being seen terminating."""
+    """A node is lost with its pods, which nobody sees terminating."""
 
     number: int
     seconds: float
@@ -126,7 +126,7 @@ class NodeLost(Fault):
 
 @dataclass(frozen=True, slots=True)
 class ServiceDeleted(Fault):
-    """A Service is deleted, and there again before the brake has let go, or after."""
+    """A Service is deleted, and created again before or after the brake ends."""
 
     app: str
     seconds: float
@@ -144,7 +144,7 @@ class ServiceDeleted(Fault):
 
 @dataclass(frozen=True, slots=True)
 class NamespaceDeleted(Fault):
-    """A namespace is deleted with its syncers; it must go, and comes back with other pods."""
+    """A namespace is deleted with its syncers, must disappear, and is created again with other pods."""
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({WORKLOADS})
@@ -161,7 +161,9 @@ class NamespaceDeleted(Fault):
 
 @dataclass(frozen=True, slots=True)
 class NamespaceDeletedUnseen(Fault):
-    """A namespace is deleted while no operator is there: it waits for one, which takes all out."""
+    """A namespace is deleted while no operator runs: it waits for an operator, which removes the
+    instances.
+    """
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({WORKLOADS, OPERATORS})
@@ -187,7 +189,7 @@ class NamespaceDeletedUnseen(Fault):
 
 @dataclass(frozen=True, slots=True)
 class SyncerEdited(Fault):
-    """A person changes a syncer's selector and mode again and again, faster than it can be carried out."""
+    """A person changes a syncer's selector and mode repeatedly, faster than the operator can follow."""
 
     edits: tuple[tuple[str, str], ...]
     pause_seconds: float
@@ -218,7 +220,7 @@ class SyncerEdited(Fault):
 
 @dataclass(frozen=True, slots=True)
 class WestLost(Fault):
-    """A cluster is lost with its operator, and rebuilt from its YAML: the same name, another UID."""
+    """A cluster is lost with its operator, and rebuilt from its YAML with the same name and another UID."""
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({WEST})
@@ -247,7 +249,7 @@ class WestLost(Fault):
 
 
 def _gone(world: World, path: str) -> None:
-    """Delete an object whatever it may want to say before."""
+    """Delete an object at once; it may be gone already."""
     try:
         world.east.access.request("DELETE", path, {"gracePeriodSeconds": "0"})
     except KubernetesError as error:
@@ -256,7 +258,7 @@ def _gone(world: World, path: str) -> None:
 
 
 def _namespace_returns(world: World) -> None:
-    """Wait for the namespace's end, and make it again."""
+    """Wait until the namespace is gone, and create it again."""
 
     def is_gone() -> bool:
         return world.insist(lambda: world.east.get(NAMESPACES, GUEST) is None)

@@ -1,4 +1,5 @@
-"""The world that faults befall: two clusters with operators, three Eureka servers, and others who use them.
+"""The system under test in the storm: two clusters with operators, three Eureka servers, and other clients of
+them.
 
 ``east`` has a whole control plane, real Deployments and several replicas of the operator. ``west`` shares the
 application RATING with it; its endpoints are written by hand, so that it can be lost and rebuilt in seconds.
@@ -49,11 +50,13 @@ LEASES = ApiResource("coordination.k8s.io", "v1", "leases")
 
 EAST_CLUSTER, WEST_CLUSTER = "east", "west"
 NAMED, NAMED_NUMBER = "legacy", SERVERS
-"""The operators' name for one more Eureka server, no peer of the others, and the witness' number of it."""
+"""The operators' name for a further Eureka server, which is no peer of the others, and its number for the
+witness.
+"""
 
 SHOP, GUEST = "shop", "guest"
 ELSEWHERE = "ledger"
-"""The application that is registered at the named Eureka server."""
+"""The application that is registered at the further Eureka server."""
 
 APPS: dict[str, dict[str, tuple[int, str]]] = {
     SHOP: {
@@ -67,10 +70,10 @@ APPS: dict[str, dict[str, tuple[int, str]]] = {
     },
     GUEST: {"mail": (3, "pod"), "map": (2, "pod")},
 }
-"""By namespace and application: replicas, and the mode of the syncer of the same name, empty for none."""
+"""Replicas and syncer mode (empty for no syncer) of each application, by namespace."""
 
 EDITED = (SHOP, "blue")
-"""The syncer that people edit; it may select ``blue`` or ``green``."""
+"""Namespace and name of the syncer that people edit; it may select ``blue`` or ``green``."""
 
 WEST_APPS = {"rating": 4, "west-only": 3}
 OTHERS_LEASE = EurekaLease(duration_seconds=3600)
@@ -78,11 +81,13 @@ OTHERS_RENEW_SECONDS = 2.0
 KUBELET_SECONDS = 1.0
 GIVEN_UP_SECONDS = 30.0
 CALM_SECONDS = 240.0
-"""How long controllers may take to have all pods ready again; nothing of ours is judged by it."""
+"""Longest time until the cluster's controllers have all pods ready again, in seconds; a test of the
+controllers only, not of our code.
+"""
 
 
 class World:
-    """All of it, for as long as the block runs: ``with World(replicas=3) as world:``.
+    """The system under test while the block runs: ``with World(replicas=3) as world:``.
 
     :param replicas: of the operator in ``east``.
     :param away_seconds: how long an API server may be away at most, for those who have to wait for it.
@@ -94,7 +99,7 @@ class World:
         self.patience_seconds = away_seconds + CALM_SECONDS
         self.directory = Path(tempfile.mkdtemp(prefix="eurekube-faults-"))
         self.unready: set[str] = set()
-        """Pods that a fault keeps from being ready."""
+        """Pods that a fault currently keeps from being ready."""
 
         self._replicas = replicas
         self._stack = ExitStack()
@@ -127,7 +132,7 @@ class World:
         self.stop(keep_logs=error is not None)
 
     def stop(self, *, keep_logs: bool = True) -> None:
-        """End everything; the logs stay where something went wrong."""
+        """Stop all threads and processes; keep the logs unless told otherwise."""
         self._stopped.set()
         for duty in self._duties:
             duty.join()
@@ -200,7 +205,7 @@ class World:
 
     @property
     def operators(self) -> list[Operator]:
-        """Every operator process of both clusters."""
+        """The operator processes of both clusters."""
         return [*self.east_operators, self.west_operator]
 
     @property
@@ -209,20 +214,20 @@ class World:
         return self.witness.complaints
 
     def readings(self) -> str:
-        """How much the witness has seen."""
+        """The number of readings that the witness has made, in words."""
         servers, clusters = (
             sum(one.readings for one in watched) for watched in (self.witness.servers, self.witness.clusters)
         )
         return f"{servers} readings of Eureka servers and {clusters} of clusters"
 
     def active(self) -> tuple[str, ...]:
-        """The faults that are on at the moment."""
+        """The faults that are active at the moment, in words."""
         with self._active_lock:
             return tuple(self._active.values())
 
     @contextmanager
     def activity(self, words: str, excuses: Iterable[Excuse]) -> Iterator[None]:
-        """A fault is on while the block runs, and excuses this."""
+        """Record a fault as active, with its excuses, while the block runs."""
         number = next(self._numbers)
         with self._active_lock:
             self._active[number] = words
@@ -240,7 +245,7 @@ class World:
                 del self._active[number]
 
     def leader(self) -> int:
-        """Return the replica of ``east`` that holds the Lease; the first one where nobody does."""
+        """Return the number of the ``east`` replica that holds the Lease; 0 if none does."""
         with suppress(KubernetesError):
             lease = self.east.get(LEASES, LEASE_NAME, LEASE_NAMESPACE) or {}
             holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
@@ -250,7 +255,7 @@ class World:
         return 0
 
     def populate(self, namespace: str) -> None:
-        """Make a namespace with its Deployments, Services and syncers."""
+        """Create a namespace with its Deployments, Services and syncers."""
         self.east.namespace(namespace)
         for app, (replicas, mode) in APPS[namespace].items():
             self.east.deployment(namespace, app, replicas)
@@ -260,7 +265,7 @@ class World:
                 self.east.syncer(namespace, app, mode, **named)
 
     def apply_west(self) -> None:
-        """Apply the YAML of ``west``; its pods are others each time."""
+        """Apply the YAML of ``west``, each time with other pods."""
         self._install_crds(self.west)
         self.west.apply(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SHOP}})
         generation = next(self._generation)
@@ -270,7 +275,7 @@ class World:
             self.west.syncer(SHOP, app)
 
     def heal(self) -> None:
-        """End whatever is wrong: processes run, ways are open, pods may be ready."""
+        """End every fault: start processes, open proxies, and let pods become ready."""
         self.unready.clear()
         for operator in self.operators:
             operator.tcp_proxy.heal()
@@ -291,7 +296,7 @@ class World:
             operator.wait_until_ready()
 
     def calm(self) -> None:
-        """Wait until the controllers have made every pod, and all are ready."""
+        """Wait until the controllers have created all pods, and all are ready."""
 
         def is_whole() -> bool:
             with suppress(KubernetesError):
@@ -305,7 +310,7 @@ class World:
         wait_for(is_whole, "all pods to be ready", CALM_SECONDS)
 
     def wait_level(self, seconds: float) -> float:
-        """Wait until every server holds what the clusters want; how long it took.
+        """Wait until every server holds what the clusters want; return the seconds that it took.
 
         :param seconds: the longest time since the last change, after which it fails.
         :raises TimeoutError: says what still differs.
@@ -325,7 +330,7 @@ class World:
             time.sleep(0.5)
 
     def wish_out_of_service(self) -> None:
-        """A person takes one pod of ``rating`` out of service, unless one is out already."""
+        """Take one pod of ``rating`` out of service as a person would, unless a person has done so before."""
         if self.witness.out_of_service:
             return
         pod = self.east.pods(SHOP, "rating")[0]["metadata"]["name"]
@@ -343,7 +348,7 @@ class World:
         self.witness.expect_out_of_service(key)
 
     def insist(self, do: Callable[[], T]) -> T:
-        """Do something to the cluster, again and again while its API does not answer."""
+        """Do something to the cluster, and repeat it while the API server does not answer."""
         deadline = time.monotonic() + self.patience_seconds
         while True:
             try:
@@ -353,7 +358,7 @@ class World:
                     raise
 
     def patch(self, path: str, body: Object) -> None:
-        """Merge something into an object of ``east``."""
+        """Patch an object of ``east``."""
         self.east.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
 
     def _operator(self, name: str, cluster_name: str, plane: Kubernetes) -> Operator:
@@ -376,7 +381,9 @@ class World:
         return path
 
     def operator_refuses(self, operator: Operator) -> str:
-        """Start an operator that must not work; its words when it has ended, or works all the same."""
+        """Start an operator that must refuse to work; return its log once it has ended, or has started
+        work after all.
+        """
         offset = len(operator.text())
         operator.launch()
         wait_for(
@@ -391,7 +398,9 @@ class World:
             cluster.install_crd(yaml.safe_load(path.read_text()))
 
     def _plant_others(self) -> None:
-        """Another cluster, a machine of its own, a pod that registers itself, and one that has our id."""
+        """Register instances of others: of another cluster, of a machine, of a pod's own client, and one
+        under an id of ours.
+        """
         itself = self.east.ready_addresses(SHOP, "catalog")[0]
         for app, instance_id, address, owner in (
             ("rating", f"pod.{SHOP}.north:rating:8080", "192.0.2.1", f"cluster/north/{SHOP}/rating"),
@@ -426,10 +435,10 @@ class World:
         self._duties[-1].start()
 
     def _kubelets(self) -> None:
-        """Play the part of kubelets and controllers that kwok leaves to us.
+        """Do what kubelets and controllers do and kwok does not.
 
-        Pods that run are ready again, unless a fault keeps them from it; pods that were sent to a node while
-        it was gone, and that nobody will start, are given up.
+        Running pods become ready unless a fault prevents it; pods that were assigned to a node while it was
+        lost, and will never start, are deleted.
         """
         for pod in self.east.access.get(PODS.path())["items"]:
             metadata, status = pod["metadata"], pod.get("status") or {}
@@ -444,7 +453,7 @@ class World:
                 self.east.set_ready(pod, ready=True)
 
     def _renew_others(self) -> None:
-        """Others renew what is theirs at each server, and register it again where it is missing."""
+        """Renew the instances of others at each server, and register missing ones again."""
         for peer in self._others:
             with suppress(RegistryError):
                 for one in self.others:
@@ -453,7 +462,7 @@ class World:
 
 
 def edited_syncer(app: str, mode: str) -> Object:
-    """Return a person's next spec of the syncer that people edit."""
+    """Return the next spec that a person gives to the edited syncer."""
     return {"spec": {"mode": mode, "selector": {"app": app}}}
 
 

@@ -1,1 +1,1 @@
-"""Foreign clients read what we register, on a server that ends with the tests of this package."""
+"""Foreign clients read our registrations, on a server that ends with the tests of this package."""

@@ -1,4 +1,4 @@
-"""Clients that others wrote, on real and development servers that our client shares with them."""
+"""Fixtures for clients of other authors, on real and development servers that our client shares with them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="package")
 def eureka_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The service URL of a server whose lists are never old: foreign clients read nothing else."""
+    """Start a server whose lists are always fresh, since foreign clients read nothing else; return its
+    URL.
+    """
     if request.param == DEVELOPMENT:
         with EurekaServers(quick=True) as servers:
             yield servers.urls[0]
@@ -62,13 +64,13 @@ def eureka_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where clients log."""
+    """Return the folder of the clients' logs."""
     return tmp_path_factory.mktemp("logs")
 
 
 @pytest.fixture(scope="package")
 def peer(eureka_url: str) -> Iterator[Peer]:
-    """Our client of that server."""
+    """Return our client of the server."""
     client = Peer(eureka_url, Connection((eureka_url,)))
     yield client
     client.close()
@@ -76,7 +78,7 @@ def peer(eureka_url: str) -> Iterator[Peer]:
 
 @pytest.fixture(scope="package")
 def batching(eureka_url: str) -> Iterator[Peers]:
-    """Our client of that server as a cluster that takes batches."""
+    """Return our client of the server, which sends batches."""
     client = Peers(Connection((eureka_url,), mode=BatchMode.BATCH))
     yield client
     client.close()
@@ -84,7 +86,7 @@ def batching(eureka_url: str) -> Iterator[Peers]:
 
 @pytest.fixture(params=["plain", "batch"])
 def register(request: pytest.FixtureRequest, peer: Peer, batching: Peers) -> Register:
-    """Both ways in which we register."""
+    """Return a function that registers an instance, once by a single request and once in a batch."""
 
     def in_a_batch(instance: Instance) -> None:
         order = Order(Change(Action.REGISTER, instance), OWNER)
@@ -103,7 +105,7 @@ class _Greeter(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the base class names it
-        """Say nothing."""
+        """Log nothing."""
 
 
 class _IPv6Server(ThreadingHTTPServer):
@@ -123,14 +125,14 @@ def _served(server: ThreadingHTTPServer) -> Iterator[int]:
 
 @pytest.fixture(scope="session")
 def greeter() -> Iterator[int]:
-    """The port of a real HTTP server on 127.0.0.1; it answers with the path that was asked for."""
+    """Start an HTTP server on 127.0.0.1 that answers with the requested path; return its port."""
     with _served(ThreadingHTTPServer((HOST, 0), _Greeter)) as port:
         yield port
 
 
 @pytest.fixture(scope="session")
 def ipv6_greeter() -> Iterator[int]:
-    """The port of such a server on ::1."""
+    """Start an HTTP server on ::1 that answers with the requested path; return its port."""
     try:
         server = _IPv6Server(("::1", 0), _Greeter)
     except OSError as error:
@@ -141,5 +143,5 @@ def ipv6_greeter() -> Iterator[int]:
 
 @pytest.fixture
 def app(unique_name: str) -> str:
-    """An application that no other test uses."""
+    """Return the name of an application that no other test uses."""
     return unique_name

@@ -1,7 +1,7 @@
-"""A foreign client in a process of its own, asked by lines of JSON.
+"""A foreign client in a process of its own, which is asked by lines of JSON.
 
-A request is ``[operation, argument ...]``; the answer is ``{"result": ...}`` or ``{"error": ...}``. The end
-of its input is the client's end, with which it takes its registration back.
+A request is ``[operation, argument ...]``; the answer is ``{"result": ...}`` or ``{"error": ...}``. At the
+end of its input the client deregisters and ends.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from lab.waiting import wait_until
 Document = dict[str, Any]
 
 WAIT_SECONDS = 20.0
-"""How long a change may take to reach a client, which fetches the registry every second."""
+"""Longest time until a change reaches a client, which fetches the registry every second, in seconds."""
 
 
 class CallFailed(Exception):
-    """The error of the client."""
+    """The client answered a request with an error."""
 
 
 class LineClient:
-    """A client that has registered itself, once this is made.
+    """A client that has registered itself once the object is made.
 
     :param log: the file of its standard error.
     """
@@ -46,19 +46,19 @@ class LineClient:
         self.ask("started")
 
     def close(self) -> None:
-        """End it, if it runs; it takes its registration back."""
+        """End the client, if it runs; it deregisters itself."""
         if self._process.returncode is None:
             self._process.communicate(timeout=30)
             self._log.close()
 
     def kill(self) -> None:
-        """End it at once: its registration stays."""
+        """Kill the client, so that its registration stays."""
         self._process.kill()
         self._process.communicate(timeout=30)
         self._log.close()
 
     def instances(self, application: str, *ids: str) -> list[Document]:
-        """The instances in its copy of the registry, once these and no others are there."""
+        """Return the instances in the client's copy of the registry, once they have exactly these ids."""
         seen: list[Document] = []
 
         def is_there() -> bool:
@@ -73,9 +73,9 @@ class LineClient:
         return seen
 
     def ask(self, *request: object) -> Any:
-        """One request.
+        """Ask the client one request.
 
-        :raises CallFailed: the client says so.
+        :raises CallFailed: the client answers with an error.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None

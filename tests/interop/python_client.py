@@ -1,4 +1,5 @@
-"""``py-eureka-client`` in a process of its own: its threads, event loops and log would disturb the tests.
+"""``py-eureka-client`` in a process of its own, since its threads, event loops and log would disturb the
+tests.
 
 Run as a program it answers lines of JSON (``tests.interop.line_client``).
 """
@@ -18,7 +19,7 @@ from tests.interop.line_client import Document, LineClient
 
 
 class PythonClient(LineClient):
-    """A client that registers itself under ``settings``, the arguments of its ``EurekaClient``."""
+    """A client that registers itself with ``settings``, the arguments of its ``EurekaClient``."""
 
     def __init__(self, settings: Mapping[str, Any], log: Path) -> None:
         super().__init__([sys.executable, "-m", "tests.interop.python_client", json.dumps(settings)], log)
@@ -29,7 +30,7 @@ class PythonClient(LineClient):
         return find_spec("py_eureka_client") is not None
 
     def call(self, application: str, path: str = "", **options: bool) -> str:
-        """The body of the answer to its GET of a path of an application.
+        """Return the body of the answer to the client's GET of a path of an application.
 
         :raises CallFailed: no instance answered.
         """

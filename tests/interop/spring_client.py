@@ -1,4 +1,6 @@
-"""The views of the lab's Spring Cloud client, each once it has the expected content."""
+"""The lab's Spring Cloud client, whose views of the registry are returned once they have the expected
+content.
+"""
 
 from __future__ import annotations
 
@@ -13,30 +15,30 @@ from lab.waiting import wait_until
 Document = dict[str, Any]
 
 WAIT_SECONDS = 20.0
-"""How long a change may take to reach the client, which fetches the registry every second."""
+"""Longest time until a change reaches the client, which fetches the registry every second, in seconds."""
 
 FAST = {
     "eureka.client.registry-fetch-interval-seconds": "1",
     "spring.cloud.loadbalancer.cache.ttl": "1s",
     "spring.cloud.loadbalancer.configurations": "zone-preference",
 }
-"""A caller that sees changes within a second or two, and prefers its own zone."""
+"""Settings of a caller that sees changes within two seconds and prefers its own zone."""
 
 
 class SpringViews(SpringClient):
-    """The application of the lab, and what it says about the registry."""
+    """The lab's Spring Cloud application, and its views of the registry."""
 
     def instances(self, service: str, *ids: str) -> list[Document]:
-        """Return its ``DiscoveryClient``'s instances of a service, once these ids and no others are there."""
+        """Return the ``DiscoveryClient``'s instances of a service, once they have exactly these ids."""
         return self._once_there(f"/instances/{service}", ids)
 
     def held(self, vip: str, *ids: str, secure: bool = False) -> list[Document]:
-        """Return its ``EurekaClient``'s instances of a VIP, once these ids and no others are there."""
+        """Return the ``EurekaClient``'s instances of a VIP, once they have exactly these ids."""
         path = f"/netflix/{vip}?secure={str(secure).lower()}"
         return self._once_there(path, ids)
 
     def choose(self, service: str, instance_id: str) -> Document:
-        """Return its ``LoadBalancerClient``'s choice, once that is this instance."""
+        """Return the ``LoadBalancerClient``'s choice, once it is this instance."""
 
         def is_it(seen: Document) -> bool:
             return seen.get("instanceId") == instance_id
@@ -45,12 +47,12 @@ class SpringViews(SpringClient):
         return chosen
 
     def chooses(self, service: str) -> str | None:
-        """The id that its ``LoadBalancerClient`` chooses now, None where it finds none."""
+        """Return the id that the ``LoadBalancerClient`` chooses now; None if it finds no instance."""
         chosen: str | None = self.get(f"/choose/{service}").json().get("instanceId")
         return chosen
 
     def call(self, service: str, path: str = "") -> Document:
-        """The answer to its own GET of ``http://service/path`` by name, through its load balancer."""
+        """Return the answer to the application's GET of ``http://service/path`` through its load balancer."""
         answer: Document = self.get(f"/call/{service}/{path}").json()
         return answer
 

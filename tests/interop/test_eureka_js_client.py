@@ -32,7 +32,7 @@ Start = Callable[..., LineClient]
 
 @pytest.fixture
 def start(eureka_url: str, logs: Path) -> Iterator[Start]:
-    """Starts clients, and ends those that run."""
+    """Return a function that starts clients; those that still run are ended afterwards."""
     try:
         command = provide_js_client()
     except NodeMissing as reason:
@@ -69,13 +69,13 @@ def start(eureka_url: str, logs: Path) -> Iterator[Start]:
 
 
 def copy(app: str, number: int) -> Instance:
-    """An instance of ours at an address of its own, by which the client tells instances apart."""
+    """Return an instance of ours at an address of its own, by which the client tells instances apart."""
     host = f"10.0.0.{number}"
     return Instance(app, f"{app}-{number}", host, host, Port(8080), metadata={OWNER_KEY: OWNER})
 
 
 def test_it_sees_what_we_register_by_deltas(start: Start, register: Register, peer: Peer, app: str) -> None:
-    """New instances, drained ones and removed ones."""
+    """The client sees new, drained and removed instances of ours by deltas."""
     register(copy(app, 1))
     client = start(f"{app}-caller")
     client.instances(app, f"{app}-1")
@@ -97,7 +97,9 @@ def test_it_sees_what_we_register_by_deltas(start: Start, register: Register, pe
 
 
 def test_it_registers_renews_is_drained_and_leaves(start: Start, peer: Peer, app: str) -> None:
-    """Without an id of its own its host name is the id; renewals go on while it is out of service."""
+    """Without an instance id the client registers under its host name; it goes on renewing while it is out
+    of service.
+    """
     client = start(app)
     held = peer.read(app, f"{app}.example")
     assert held is not None
@@ -114,7 +116,7 @@ def test_it_registers_renews_is_drained_and_leaves(start: Start, peer: Peer, app
 
 
 def test_the_id_of_an_amazon_instance(start: Start, peer: Peer, app: str) -> None:
-    """It is the one that its data centre names, for the server as for the client that renews it."""
+    """Server and renewing client both use the id that an Amazon data centre names."""
     client = start(app, dataCenterInfo=AMAZON)
     held = peer.read(app, "i-0123")
     assert held is not None

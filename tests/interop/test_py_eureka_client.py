@@ -31,7 +31,7 @@ METADATA = {
 
 @pytest.fixture(scope="module")
 def python(eureka_url: str, logs: Path) -> Iterator[PythonClient]:
-    """The client, which stands in zone-a and has registered itself."""
+    """Start the client, which is in zone-a and has registered itself."""
     if not PythonClient.is_installed():
         pytest.skip("py-eureka-client is not installed: it is in the dependency group dev")
     settings = {
@@ -56,7 +56,7 @@ def python(eureka_url: str, logs: Path) -> Iterator[PythonClient]:
 
 @pytest.fixture
 def caller(python: PythonClient, peer: Peer) -> Instance:
-    """The client's own registration, as we read it."""
+    """Return the client's own registration, as we read it."""
     python.instances(CALLER, CALLER_ID)
     held = peer.read(CALLER, CALLER_ID)
     assert held is not None
@@ -64,16 +64,16 @@ def caller(python: PythonClient, peer: Peer) -> Instance:
 
 
 def copy(app: str, number: int = 1, **fields: Any) -> Instance:
-    """An instance of ours."""
+    """Return an instance of ours."""
     plain = Instance(app, f"{app}-{number}", HOST, HOST, Port(8080), metadata={OWNER_KEY: OWNER})
     return replace(plain, **fields)
 
 
 class TestWhatWeRegister:
-    """Seen from the client, which reads XML."""
+    """Our instances as the client sees them, which reads XML."""
 
     def test_every_field(self, python: PythonClient, register: Register, app: str) -> None:
-        """It holds each field as we sent it, whichever way we sent it."""
+        """The client holds each field as we sent it, singly or in a batch."""
         register(
             copy(
                 app,
@@ -105,20 +105,22 @@ class TestWhatWeRegister:
         ]
 
     def test_metadata_keys(self, python: PythonClient, peer: Peer, app: str) -> None:
-        """Keys made of labels arrive as they are; a bare underscore is doubled in the server's XML."""
+        """Metadata keys made of labels arrive unchanged; another key's underscore is doubled in the
+        server's XML.
+        """
         label = metadata_key("example.org/my_team")
         peer.register(copy(app, metadata={label: "1", "my_team": "2"}))
         (seen,) = python.instances(app, f"{app}-1")
         assert seen["metadata"] == {label: "1", "my__team": "2"}
 
     def test_only_instances_that_are_up(self, python: PythonClient, register: Register, app: str) -> None:
-        """Its callers are offered none that is DOWN or OUT_OF_SERVICE."""
+        """The client offers its callers no instance that is DOWN or OUT_OF_SERVICE."""
         for number, status in enumerate((Status.DOWN, Status.OUT_OF_SERVICE, Status.UP)):
             register(copy(app, number, status=status))
         assert len(python.instances(app, f"{app}-2")) == 1
 
     def test_a_removed_instance(self, python: PythonClient, peer: Peer, app: str) -> None:
-        """An instance that we remove is no longer offered."""
+        """The client no longer offers an instance that we deregistered."""
         peer.register(copy(app, 1))
         peer.register(copy(app, 2))
         python.instances(app, f"{app}-1", f"{app}-2")
@@ -126,14 +128,16 @@ class TestWhatWeRegister:
         assert len(python.instances(app, f"{app}-2")) == 1
 
     def test_a_call_by_name(self, python: PythonClient, register: Register, greeter: int, app: str) -> None:
-        """A request to a path of the application arrives at the server that we registered."""
+        """The client's request to a path of the application arrives at the server that we registered."""
         register(copy(app, port=Port(greeter)))
         python.instances(app, f"{app}-1")
         assert python.call(app, "rate/5") == "hello from /rate/5"
         assert python.call(app, "rate/5", prefer_ip=True) == "hello from /rate/5"
 
     def test_its_zone_is_preferred(self, python: PythonClient, peer: Peer, greeter: int, app: str) -> None:
-        """Calls go to its own zone: the other instance, where nobody listens, is not tried."""
+        """The client calls the instance in its own zone, and does not try the other one, where nobody
+        listens.
+        """
         near = copy(app, 1, port=Port(greeter), metadata={OWNER_KEY: OWNER, "zone": "zone-a"})
         peer.register(near)
         peer.register(copy(app, 2, port=Port(1), metadata={OWNER_KEY: OWNER, "zone": "zone-b"}))
@@ -150,7 +154,9 @@ class TestWhatWeRegister:
     def test_a_call_to_an_ipv6_address(
         self, python: PythonClient, peer: Peer, ipv6_greeter: int, app: str, host: str, is_called: bool
     ) -> None:
-        """It takes for a URL only one with brackets and all eight groups, which is nothing we could fix."""
+        """The client builds a valid URL only from an address with brackets and all eight groups, which we
+        cannot change.
+        """
         peer.register(copy(app, host_name=host, ip_address="::1", port=Port(ipv6_greeter)))
         python.instances(app, f"{app}-1")
         if is_called:
@@ -161,10 +167,10 @@ class TestWhatWeRegister:
 
 
 class TestWhatItRegistered:
-    """Seen from us."""
+    """The client's own instance as our code sees it."""
 
     def test_every_field(self, caller: Instance) -> None:
-        """Our codec reads each field as the client was asked to send it."""
+        """Our codec reads each field that the client registered."""
         here = "http://localhost:9090"
         assert caller == Instance(
             application=CALLER,
@@ -188,7 +194,7 @@ class TestWhatItRegistered:
     def test_read_and_written_again_it_is_the_same(
         self, python: PythonClient, caller: Instance, peer: Peer
     ) -> None:
-        """A registration that we read and write again is unchanged for it and for us."""
+        """A registration that we read and write again is unchanged for the client and for us."""
         before = python.instances(CALLER, CALLER_ID)
         sent = replace(caller, last_dirty_timestamp_ms=next_timestamp(caller))
         peer.register(sent)
@@ -198,7 +204,7 @@ class TestWhatItRegistered:
         assert python.instances(CALLER, CALLER_ID) == before
 
     def test_our_plan_leaves_it_alone(self, caller: Instance) -> None:
-        """A plan neither removes it nor puts another instance at its address."""
+        """Our plan does not remove the client's instance, and registers no other at its address."""
         ours = replace(caller, instance_id="pod-1.shop.eks:caller:9090", metadata={OWNER_KEY: OWNER})
         assert not plan([], [caller], OWNER)
         result = plan([ours], [caller], OWNER)

@@ -1,4 +1,4 @@
-"""A real Spring Cloud application reads what we register, calls it, and is read by us."""
+"""A real Spring Cloud application reads and calls our registrations, and we read its own."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ METADATA = {
 
 @pytest.fixture(scope="module")
 def spring(eureka_url: str, logs: Path) -> Iterator[SpringViews]:
-    """The application, which stands in zone-a and has registered itself."""
+    """Start the application, which is in zone-a and has registered itself."""
     settings = {
         **FAST,
         "eureka.instance.instance-id": CALLER_ID,
@@ -69,7 +69,7 @@ def spring(eureka_url: str, logs: Path) -> Iterator[SpringViews]:
 
 @pytest.fixture
 def caller(spring: SpringViews, peer: Peer) -> Instance:
-    """The application's own registration, as we read it."""
+    """Return the application's own registration, as we read it."""
     spring.held(CALLER, CALLER_ID)
     held = peer.read(*CALLER_KEY)
     assert held is not None
@@ -77,13 +77,13 @@ def caller(spring: SpringViews, peer: Peer) -> Instance:
 
 
 def copy(app: str, number: int = 1, **fields: Any) -> Instance:
-    """An instance of ours."""
+    """Return an instance of ours."""
     plain = Instance(app, f"{app}-{number}", HOST, HOST, Port(8080), metadata={OWNER_KEY: OWNER})
     return replace(plain, **fields)
 
 
 def raw(eureka_url: str, application: str, instance_id: str) -> Document:
-    """An instance as the server holds it, without our codec."""
+    """Return an instance as the server holds it, without our codec."""
     with requests.Session() as session:
         session.trust_env = False
         answer = session.get(
@@ -96,10 +96,10 @@ def raw(eureka_url: str, application: str, instance_id: str) -> Document:
 
 
 class TestWhatWeRegister:
-    """Seen from the application."""
+    """Our instances as the Spring application sees them."""
 
     def test_host_port_zone_and_metadata(self, spring: SpringViews, register: Register, app: str) -> None:
-        """The discovery client gives each field as we sent it, whichever way we sent it."""
+        """The discovery client returns each field as we sent it, singly or in a batch."""
         register(copy(app, host_name="10.0.0.1", ip_address="10.0.0.2", metadata=METADATA))
         assert spring.instances(app, f"{app}-1") == [
             {
@@ -116,7 +116,7 @@ class TestWhatWeRegister:
         ]
 
     def test_netflix_own_view(self, spring: SpringViews, register: Register, app: str) -> None:
-        """Netflix's client, under the load balancers of older releases, holds what we sent too."""
+        """Netflix's own client, which load balancers of older releases use, also holds what we sent."""
         register(
             copy(
                 app,
@@ -150,7 +150,9 @@ class TestWhatWeRegister:
         ]
 
     def test_a_secure_port(self, spring: SpringViews, register: Register, app: str) -> None:
-        """Where the secure port is enabled, Spring calls it, by https, plain port enabled or not."""
+        """If the secure port is enabled Spring calls it by https, whether or not the plain port is
+        enabled.
+        """
         for number, plain_port in enumerate((Port(8080), Port(8080, enabled=False))):
             register(copy(app, number, port=plain_port, secure_port=Port(8443)))
         ids = (f"{app}-0", f"{app}-1")
@@ -225,21 +227,23 @@ class TestWhatWeRegister:
         }
 
     def test_a_vip_of_mixed_case(self, spring: SpringViews, register: Register, app: str) -> None:
-        """The VIP counts, not the application, and its case does not."""
+        """An instance is found by its VIP address, in any case, not by its application."""
         register(copy(app, vip_address=f"Vip-{app}"))
         for vip in (f"Vip-{app}", f"vip-{app}", f"VIP-{app.upper()}"):
             assert [seen["serviceId"] for seen in spring.instances(vip, f"{app}-1")] == [app.upper()]
         assert spring.instances(app) == []
 
     def test_only_instances_that_are_up(self, spring: SpringViews, register: Register, app: str) -> None:
-        """Callers are offered none that is DOWN, OUT_OF_SERVICE or STARTING."""
+        """Callers are offered no instance that is DOWN, OUT_OF_SERVICE or STARTING."""
         for number, status in enumerate((Status.DOWN, Status.OUT_OF_SERVICE, Status.STARTING, Status.UP)):
             register(copy(app, number, status=status))
         assert len(spring.instances(app, f"{app}-3")) == 1
         assert len(spring.held(app, f"{app}-3")) == 1
 
     def test_a_status_set_over_an_instance(self, spring: SpringViews, peer: Peer, app: str) -> None:
-        """An instance leaves the offer with OUT_OF_SERVICE and comes back when that is cleared."""
+        """An instance is not offered while OUT_OF_SERVICE is set over it, and is offered again when that
+        is cleared.
+        """
         instance = copy(app)
         peer.register(instance)
         spring.instances(app, instance.instance_id)
@@ -249,7 +253,7 @@ class TestWhatWeRegister:
         assert len(spring.instances(app, instance.instance_id)) == 1
 
     def test_a_removed_instance(self, spring: SpringViews, peer: Peer, app: str) -> None:
-        """An instance that we remove is no longer offered."""
+        """An instance that we deregistered is no longer offered."""
         peer.register(copy(app, 1))
         peer.register(copy(app, 2))
         spring.instances(app, f"{app}-1", f"{app}-2")
@@ -257,7 +261,7 @@ class TestWhatWeRegister:
         assert len(spring.instances(app, f"{app}-2")) == 1
 
     def test_the_zone_is_preferred(self, spring: SpringViews, peer: Peer, app: str) -> None:
-        """The load balancer takes instances of its own zone while there are any."""
+        """The load balancer chooses instances of its own zone while there are any."""
         near, far = (
             copy(app, number, metadata={OWNER_KEY: OWNER, "zone": zone})
             for number, zone in enumerate((ZONE, "zone-b"))
@@ -271,7 +275,7 @@ class TestWhatWeRegister:
         assert spring.choose(app, far.instance_id)["metadata"]["zone"] == "zone-b"
 
     def test_the_zone_of_an_amazon_instance(self, spring: SpringViews, peer: Peer, app: str) -> None:
-        """A data centre that others wrote keeps its zone for Netflix's client when we write it again."""
+        """A foreign data centre that we write again keeps its zone for Netflix's client."""
         amazon = DataCenter(
             "Amazon",
             "com.netflix.appinfo.AmazonInfo",
@@ -292,13 +296,13 @@ class TestWhatWeRegister:
 
 
 class TestIPv6:
-    """An IPv6 address as host name; callers build URLs of it."""
+    """Instances with an IPv6 address as host name, from which callers build URLs."""
 
     @pytest.mark.parametrize("host", ["::1", "[::1]"])
     def test_a_call_by_name(
         self, spring: SpringViews, peer: Peer, app: str, ipv6_greeter: int, host: str
     ) -> None:
-        """The load balancer's calls arrive, with brackets around the address or without."""
+        """The load balancer's calls arrive, with or without brackets around the address."""
         peer.register(copy(app, host_name=host, ip_address="::1", port=Port(ipv6_greeter)))
         spring.choose(app, f"{app}-1")
         assert spring.call(app, "six") == {"status": 200, "body": "hello from /six"}
@@ -307,17 +311,17 @@ class TestIPv6:
     def test_the_uri_of_an_instance(
         self, spring: SpringViews, peer: Peer, app: str, host: str, uri_host: str | None
     ) -> None:
-        """An application that builds on ``getUri()`` finds a host in it only where we sent brackets."""
+        """``getUri()`` contains a host only if we sent the address in brackets."""
         peer.register(copy(app, host_name=host, ip_address="::1"))
         (seen,) = spring.instances(app, f"{app}-1")
         assert (seen["host"], seen["uriHost"]) == (host, uri_host)
 
 
 class TestWhatSpringRegistered:
-    """Seen from us."""
+    """The Spring application's own instance as our code sees it."""
 
     def test_every_field(self, spring: SpringViews, caller: Instance) -> None:
-        """Our codec reads each field as the application was asked to send it."""
+        """Our codec reads each field that the application registered."""
         here = f"http://{HOST}:{spring.port}"
         assert caller == Instance(
             application=CALLER,
@@ -346,7 +350,7 @@ class TestWhatSpringRegistered:
         assert (caller.zone, caller.owner) == (ZONE, None)
 
     def test_it_is_listed(self, caller: Instance, peer: Peer) -> None:
-        """The list of the registry shows the same instance as the single read."""
+        """The registry's list shows the application's instance with the same content as a single read."""
         assert caller in peer.list_instances()
 
     def test_read_and_written_again_it_is_the_same(
@@ -367,18 +371,20 @@ class TestWhatSpringRegistered:
         assert (seen["zone"], seen["metadata"]) == ("none", caller.metadata)
 
     def test_our_plan_leaves_it_alone(self, caller: Instance) -> None:
-        """It belongs to nobody of ours: a plan for its application neither changes nor removes it."""
+        """A plan for its application neither changes nor removes the instance, which has no owner of ours."""
         assert plan([], [caller], OWNER) == plan([], [], OWNER)
 
     def test_our_plan_does_not_take_its_id(self, caller: Instance) -> None:
-        """Where we want an instance under its id, the plan refuses."""
+        """A plan refuses to register under the id of the application's instance."""
         ours = replace(caller, metadata={OWNER_KEY: OWNER}, port=Port(1))
         result = plan([ours], [caller], OWNER)
         assert not result
         assert [refusal.reason for refusal in result.refusals] == [RefusalReason.CONFLICT]
 
     def test_our_plan_does_not_double_it(self, caller: Instance) -> None:
-        """Where we want an instance at its address, the plan says that it registered itself."""
+        """A plan refuses to register at the address of the application's instance, and says that it
+        registered itself.
+        """
         ours = replace(caller, instance_id="pod-1.shop.eks:caller:8080", metadata={OWNER_KEY: OWNER})
         result = plan([ours], [caller], OWNER)
         assert not result

@@ -1,4 +1,4 @@
-"""A real Spring Cloud Zookeeper client finds and calls what we register, and we read what it registers."""
+"""A real Spring Cloud Zookeeper client finds and calls our registrations, and we read its own."""
 
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ pytestmark = [pytest.mark.lab, pytest.mark.real_server("ZooKeeper and its client
 
 OWNER, ROOT = "cluster/lab/shop/rating", "/apps"
 CACHE_SECONDS = 3.0
-"""Its load balancer's cache, which is 35 s by default: a roll-out would take minutes."""
+"""Lifetime of the load balancer's cache in seconds; with the default of 35 s a roll-out would take
+minutes.
+"""
 
 DRAIN_SECONDS = CACHE_SECONDS + 3.0
 
 
 class Pod(ThreadingHTTPServer):
-    """A process that answers with its name."""
+    """A pod that is played by a web server, which answers with its name."""
 
     def __init__(self, name: str) -> None:
         class Handler(BaseHTTPRequestHandler):
@@ -51,28 +53,28 @@ class Pod(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def instance(self, status: Status = Status.UP) -> Instance:
-        """Return its registered instances."""
+        """Return the instance to register for the pod."""
         metadata = {"eurekube.owner": OWNER, "eurekube.cluster-uid": "uid-1"}
         port, address = Port(self.server_port), "127.0.0.1"
         one = Instance("Rating", self.name, address, address, port, vip_address="Rating", metadata=metadata)
         return replace(one, status=status)
 
     def end(self) -> None:
-        """Answer nobody any more."""
+        """Stop answering."""
         self.shutdown()
         self.server_close()
 
 
 @pytest.fixture(scope="module")
 def ensemble() -> Iterator[ZooKeepers]:
-    """One server."""
+    """Start one ZooKeeper server."""
     with ZooKeepers() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def client(ensemble: ZooKeepers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperClient]:
-    """A caller, which registers itself as well."""
+    """Start the client, which registers itself as well."""
     settings = {"spring.cloud.loadbalancer.cache.ttl": f"{CACHE_SECONDS:.0f}s"}
     log: Path = tmp_path_factory.mktemp("client")
     try:
@@ -86,7 +88,7 @@ def client(ensemble: ZooKeepers, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def registry(ensemble: ZooKeepers) -> Iterator[ZooKeeperRegistry]:
-    """An operator's registry."""
+    """Start an operator's registry that leads."""
     to = ZooKeeperConnection.configured({"url": ensemble.url + ROOT}.get)
     made = ZooKeeperRegistry(to, Cluster("lab", "uid-1"), "operator", 15.0)
     made.start()
@@ -97,13 +99,15 @@ def registry(ensemble: ZooKeepers) -> Iterator[ZooKeeperRegistry]:
 
 
 def holds(registry: ZooKeeperRegistry, *instances: Instance) -> None:
-    """Bring the registry to these."""
+    """Bring the registry to these instances by a plan."""
     steps = plan(instances, registry.known(application="rating"), OWNER)
     assert registry.apply(steps, OWNER).failures == ()
 
 
 def test_it_finds_what_is_registered(client: ZooKeeperClient, registry: ZooKeeperRegistry) -> None:
-    """By the name as it is written. A discovery client is given what is DOWN, the load balancer is not."""
+    """The client finds a service by its name with its case; its discovery client returns DOWN instances,
+    its load balancer does not.
+    """
     up, down = Pod("up"), Pod("down")
     holds(registry, up.instance(), down.instance(Status.DOWN))
     try:
@@ -124,7 +128,7 @@ def test_it_finds_what_is_registered(client: ZooKeeperClient, registry: ZooKeepe
 
 
 def test_what_it_registers_itself_is_read(client: ZooKeeperClient, registry: ZooKeeperRegistry) -> None:
-    """As nobody's of ours, and whole."""
+    """We read the client's own registration completely, without an owner."""
     wait_until(lambda: bool(registry.known(application="caller")), "it to be read", 30.0)
     (one,) = registry.known(application="caller")
     assert (one.owner, one.status, one.unreadable) == (None, Status.UP, "")
@@ -134,7 +138,9 @@ def test_what_it_registers_itself_is_read(client: ZooKeeperClient, registry: Zoo
 def test_a_status_that_its_actuator_set_is_read_and_left(
     client: ZooKeeperClient, registry: ZooKeeperRegistry
 ) -> None:
-    """It is the application's own registration, which nothing of ours changes or removes."""
+    """A status that the client's actuator set is read, and our code does not change or remove that
+    registration.
+    """
 
     def status() -> Status:
         return registry.known(application="caller")[0].status
@@ -175,14 +181,16 @@ FOREIGN = {
         "it has no address, or no port",
     ),
 }
-"""Nodes as public reports have them, and the reason that is shown."""
+"""Nodes from public bug reports, and the reason that is shown for each."""
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_a_foreign_node_costs_its_service_and_no_other_one(
     client: ZooKeeperClient, registry: ZooKeeperRegistry, ensemble: ZooKeepers, kind: str
 ) -> None:
-    """The client cannot read any instance of that service then; ours come and go as before, and it stays."""
+    """With a foreign node the client cannot read any instance of that service; ours are still written, and
+    the foreign node stays.
+    """
     pod, data, why = Pod("pod"), *FOREIGN[kind]
     order = replace(pod.instance(), application="ORDER", vip_address="Order", secure_vip_address="")
     holds(registry, pod.instance())
@@ -213,7 +221,9 @@ def test_a_foreign_node_costs_its_service_and_no_other_one(
 
 
 def test_a_roll_out_with_a_drain_fails_no_call(client: ZooKeeperClient, registry: ZooKeeperRegistry) -> None:
-    """Each pod is registered before its predecessor leaves, which goes on for as long as callers may."""
+    """Each new pod is registered before the old one is removed, which still answers as long as callers may
+    call it.
+    """
     serving = [Pod("one-1"), Pod("two-1")]
     holds(registry, *[one.instance() for one in serving])
     answers: list[str] = []

@@ -1,4 +1,4 @@
-"""Random commands for a Eureka server, and what of its answers can be compared.
+"""Random commands for a Eureka server, and the parts of its answers that can be compared.
 
 The same commands go to a model server and to a real one.
 """
@@ -18,7 +18,7 @@ REPLICATED = {"x-netflix-discovery-replication": "true"}
 
 
 def amazon(instance_id: str) -> Document:
-    """Return the data centre of a machine that names itself by it, and sends no id of its own."""
+    """Return the data centre of a machine that is named by it and sends no instance id."""
     metadata = {"instance-id": instance_id, "availability-zone": "eu-west-1a"}
     return {"@class": "com.netflix.appinfo.AmazonInfo", "name": "Amazon", "metadata": metadata}
 
@@ -26,7 +26,7 @@ def amazon(instance_id: str) -> Document:
 _JSON = {"Accept": "application/json"}
 
 _TIMES = (1_000, 2_000, 3_000)
-"""Dirty timestamps: older, equal and newer ones meet often where there are few."""
+"""Dirty timestamps in milliseconds: so few that older, equal and newer ones often meet."""
 
 _REGISTERED = (*("UP", "OUT_OF_SERVICE") * 4, "DOWN", "STARTING", "UNKNOWN")
 _SET = ("OUT_OF_SERVICE", "OUT_OF_SERVICE", "UP", "DOWN", "UNKNOWN", "nonsense", None)
@@ -34,7 +34,7 @@ _OVERRIDDEN = ("UNKNOWN", "OUT_OF_SERVICE", "UP")
 
 
 class Commands:
-    """Draws commands about a few instances of two applications.
+    """A source of random commands about a few instances of two applications.
 
     :param name: unlike any other on the server, since overrides and lists outlive a sequence.
     """
@@ -47,16 +47,18 @@ class Commands:
         self._app, self._id = self.apps[0], self.ids[0]
 
     def draw(self) -> ServerRequest:
-        """One command."""
+        """Draw one command."""
         return self._random.choice(self._kinds())()
 
     def reads(self, about: ServerRequest | None = None) -> list[ServerRequest]:
-        """Read each instance, or those whose id a request has, past what lists show."""
+        """Return commands that read all instances, or those whose id appears in a request, past the list
+        caches.
+        """
         ids = [one for one in self.ids if about is None or one in repr(about)]
         return [ServerRequest("GET", ("apps", app, one), headers=_JSON) for app in self.apps for one in ids]
 
     def clean_up(self) -> list[ServerRequest]:
-        """Return the commands that remove everything again."""
+        """Return the commands that remove all instances again."""
         ids = (*self.ids, "10.0.0.1")  # the host name is the id of what has none
         return [
             ServerRequest("DELETE", ("apps", app, one), headers=_JSON) for app in self.apps for one in ids
@@ -78,7 +80,7 @@ class Commands:
         )
 
     def document(self, app: str, instance_id: str) -> Document:
-        """An instance to register."""
+        """Return a random document to register an instance."""
         number = self._random.choice((8080, 8081))
         return {
             "instanceId": instance_id,
@@ -97,7 +99,9 @@ class Commands:
         }
 
     def _place(self) -> tuple[str, str]:
-        """An instance, mostly that of the command before: what two commands do to one shows most."""
+        """Draw an application and an instance id, mostly those of the previous command: two commands to
+        one instance show the most differences.
+        """
         if self._random.random() < 0.3:
             self._app = self._random.choice(self.apps)
         if self._random.random() < 0.1:
@@ -184,8 +188,8 @@ class Commands:
 
 
 def comparable(request: ServerRequest, response: ServerResponse, commands: Commands) -> Any:
-    """Return the part of an answer that depends on the commands alone: no times, and nobody else's
-    instances.
+    """Return the part of an answer that depends on the commands alone, without times and instances of
+    others.
     """
     code, path = response.status_code, request.path
     if code >= 300 or not response.text:

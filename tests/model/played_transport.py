@@ -14,7 +14,7 @@ from eurekube_provider.eureka.protocol.transport import EurekaResponse
 
 
 class PlayedTransport(ABC):
-    """Has each request answered by :meth:`answer`, as the model's servers read it."""
+    """A transport that has each request answered by :meth:`answer` instead of the network."""
 
     def __init__(self, url: str, connection: Connection) -> None:
         self._url, self._base = url, urlsplit(url).path
@@ -29,7 +29,7 @@ class PlayedTransport(ABC):
         """
 
     def close(self) -> None:  # noqa: B027 - there is no more to do
-        """Nothing is open."""
+        """Do nothing: there is no connection to close."""
 
     def request(
         self,
@@ -40,7 +40,7 @@ class PlayedTransport(ABC):
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
     ) -> EurekaResponse:
-        """Send one request; what is sent and what comes back share nothing."""
+        """Send one request; request and answer are copied, so that sender and server share no object."""
         body = json.loads(data) if data is not None else None
         answer = self.answer(
             ServerRequest(method, _segments(path), dict(params or {}), dict(headers or {}), body),

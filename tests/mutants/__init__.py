@@ -1,1 +1,1 @@
-"""Each safety rule taken back in its turn: a test must fail, or nothing defends the rule."""
+"""Each safety rule is removed from the code in turn: a test must fail, or nothing protects the rule."""

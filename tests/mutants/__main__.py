@@ -1,4 +1,4 @@
-"""``python -m tests.mutants [NAME...]``: whether each mutant is found by the test that it names."""
+"""``python -m tests.mutants [NAME...]``: check that each mutant fails the test that it names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.mutants.workplace import Verdict, Workplace
 
 
 def main() -> int:
-    """Try all, or those that are named; 1 unless all are killed."""
+    """Try all mutants, or the named ones; return 1 unless all are killed."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="mutants, or a part of their names")
     parser.add_argument("--list", action="store_true", help="only say which there are, and what each breaks")

@@ -1,7 +1,7 @@
-"""``python -m tests.mutants.harms [NAME...]``: does the explorer find each harm by itself?
+"""``python -m tests.mutants.harms [NAME...]``: check that the explorer finds each known harm by itself.
 
-Each is one that users met, and has its fix taken back, in a copy. The explorer knows nothing of it: it
-tries what it always tries.
+Each harm is one that users met. Its fix is undone in a copy of the repository. The explorer gets no hint of
+the harm: it tries the sequences that it always tries.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """A fix that is taken back.
+    """A harm that users met, and the edits that undo its fix.
 
     :ivar harm: the harm to callers, or to Eureka.
-    :ivar changes: the edits that take it back.
+    :ivar changes: the edits that undo the fix.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Harm:
 
 
 def harms(folder: Path = FOLDER / "taken_back") -> list[Harm]:
-    """All of them, file by file."""
+    """Return all harms, file by file."""
     return [
         Harm(name, str(written["harm"]), tuple(_change(name, each) for each in written["changes"]))
         for path in sorted(folder.glob("*.toml"))
@@ -51,7 +51,7 @@ def _change(name: str, written: Mapping[str, Any]) -> Mutant:
 
 
 def main() -> int:
-    """Try all, or those that are named; 1 unless each is found."""
+    """Try all harms, or the named ones; return 1 unless the explorer finds each."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants.harms", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME")
     names = parser.parse_args().names
@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def _explored(harm: Harm) -> str:
-    """Return the explorer's findings on the code with a fix taken back; empty where there are none."""
+    """Return the explorer's report on the code without a fix; empty if it found nothing."""
     with tempfile.TemporaryDirectory(prefix="harms-") as folder:
         Workplace(Path(folder))
         for change in harm.changes:

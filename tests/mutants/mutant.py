@@ -1,7 +1,8 @@
-"""One small change of the code that breaks one safety rule, and the test that must fail for it.
+"""A mutant: a small change of the code that breaks one safety rule, and the tests of which one must then
+fail.
 
-Mutants stand in the ``.toml`` files beside this module. Old and new text are whole lines, as they stand in
-the code: where the code has moved on, a mutant says so instead of changing something else.
+Mutants stand in the ``.toml`` files beside this module. Old and new text are whole lines of the code: if the
+code does not have the old lines any more, the mutant raises instead of changing something else.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-"""The repository's."""
+"""The root of the repository."""
 
 FOLDER = Path(__file__).parent
 
@@ -22,16 +23,16 @@ KEYS = frozenset({"rule", "file", "old", "new", "tests"})
 
 
 class DoesNotApply(Exception):
-    """The code is not what the mutant changes."""
+    """The mutant cannot be applied to the code of today."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A change and what finds it.
+    """A small change of the code, and the tests that find it.
 
-    :ivar rule: the sentence that holds no more with it.
+    :ivar rule: the safety rule that the change breaks.
     :ivar file: the file that is changed, from the repository's root.
-    :ivar tests: pytest's ids; one of them fails with it, and all pass without.
+    :ivar tests: pytest's ids; one of them fails with the change, and all pass without it.
     """
 
     name: str
@@ -42,10 +43,10 @@ class Mutant:
     tests: tuple[str, ...]
 
     def applied(self, text: str) -> str:
-        """``text`` of :attr:`file` with the change.
+        """Return ``text``, the content of :attr:`file`, with the change applied.
 
-        :raises DoesNotApply: the old lines are not there, or more than once; or the new ones are no Python,
-            or say the same.
+        :raises DoesNotApply: the old lines are not in the text exactly once, the new ones are not valid
+            Python, or both mean the same.
         """
         place = re.compile(f"^{re.escape(self.old)}", re.MULTILINE)
         found = place.findall(text)
@@ -66,9 +67,9 @@ class Mutant:
 
 
 def mutants(folder: Path = FOLDER) -> list[Mutant]:
-    """All of them, file by file.
+    """Return all mutants, file by file.
 
-    :raises ValueError: one is not complete, or two have the same name.
+    :raises ValueError: a mutant is incomplete, or two have the same name.
     """
     found: dict[str, Mutant] = {}
     for path in sorted(folder.glob("*.toml")):

@@ -15,21 +15,26 @@ from pathlib import Path
 from tests.mutants.mutant import ROOT, DoesNotApply, Mutant
 
 HALF_WRITTEN = shutil.ignore_patterns("*.pyc.*")
-"""Bytecode is copied as well: it knows the time and size of its text. What is just being written is not."""
+"""A filter for copying that leaves out bytecode which is being written; finished bytecode is copied and
+stays valid.
+"""
 
 COPIED = ("eurekube_provider", "tests")
-"""Everything else that tests may read is linked."""
+"""Folders that are copied; everything else that tests may read is linked."""
 
 LONGEST_SECONDS = 150
-"""For one mutant. Its tests take seconds, and many times as long on a busy machine."""
+"""Longest time for one mutant, in seconds.
+
+Its tests take seconds, and many times as long on a busy machine.
+"""
 
 PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider")
 _FAILED = 1
-"""Exit code of pytest where tests ran and failed, and nothing else went wrong."""
+"""pytest's exit code when tests ran and failed, and nothing else went wrong."""
 
 
 def fill(folder: Path, copied: Collection[str]) -> None:
-    """Make a folder a copy of the repository, in which all that is not to be changed is linked."""
+    """Make a folder a copy of the repository, with links to everything that will not be changed."""
     for path in ROOT.iterdir():
         if path.name in copied:
             shutil.copytree(path, folder / path.name, ignore=HALF_WRITTEN)
@@ -38,20 +43,20 @@ def fill(folder: Path, copied: Collection[str]) -> None:
 
 
 class Verdict(StrEnum):
-    """The fate of a mutant."""
+    """The result of trying a mutant."""
 
     KILLED = "killed"
     SURVIVED = "SURVIVED"
     DOES_NOT_APPLY = "DOES NOT APPLY"
     UNDECIDED = "UNDECIDED"
-    """Its tests did not run: there is none of that name, say, or the code cannot be imported."""
+    """The tests did not run: there is no test of that name, for example, or the code cannot be imported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How it went.
+    """The result of one trial of a mutant.
 
-    :ivar detail: for a person, where it was not killed.
+    :ivar detail: an explanation for a person, unless the mutant was killed.
     """
 
     verdict: Verdict
@@ -60,7 +65,7 @@ class Trial:
 
 
 class Workplace:
-    """The copy; one trial at a time.
+    """A copy of the repository, in which one mutant is tried at a time.
 
     :param folder: empty, and removed by its creator.
     """
@@ -70,15 +75,16 @@ class Workplace:
         fill(folder, COPIED)
 
     def unchanged(self, mutants: Iterable[Mutant]) -> str:
-        """Run all tests that are named, without any mutant; what pytest says where one fails.
+        """Run the tests of all mutants on the unchanged code; return pytest's output if one fails, else
+        nothing.
 
-        It leaves the bytecode of all that does not change, too.
+        The run also leaves the bytecode of all files that do not change.
         """
         ran = self._run(dict.fromkeys(test for one in mutants for test in one.tests), keeps_bytecode=True)
         return "" if ran.returncode == 0 else ran.stdout
 
     def trial(self, mutant: Mutant) -> Trial:
-        """Run a mutant's tests with it."""
+        """Run a mutant's tests on the code with that mutant."""
         path = self._folder / mutant.file
         text, times = path.read_text(encoding="utf-8"), path.stat()
         try:

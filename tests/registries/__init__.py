@@ -1,1 +1,3 @@
-"""Behaviour of every kind of registry, and a throw-away kind that shows how little a new one needs."""
+"""Behaviour of every kind of registry, and a kind made for tests only, which shows how little a new kind
+needs.
+"""

@@ -1,4 +1,4 @@
-"""Each kind of registry with somebody else beside its client, who registers there and looks what stands."""
+"""Each kind of registry, together with a second client that registers instances there and reads them."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ CLUSTER = Cluster("lab", "uid-1")
 URLS = ("http://one:8761/eureka", "http://two:8761/eureka")
 REPORTED_MS = 1_000
 LIST_MS = 45_000
-"""Until every server's list shows what stands there."""
+"""Time until every server's list shows the current instances, in milliseconds."""
 
 
 class Kind(Protocol):
-    """One registry, and how to make clients of it."""
+    """One kind of registry, from which a test makes clients."""
 
     capabilities: Capabilities
 
     def client(self, may_write: Callable[[], bool] = lambda: True) -> Registry:
-        """A client, not started."""
+        """Make a client that is not started."""
 
     def put(self, instance: Instance) -> None:
-        """Have somebody else register it."""
+        """Register an instance as another client."""
 
     def stands(self, key: Key) -> Instance | None:
-        """Return the instances as another client sees them."""
+        """Return an instance as another client reads it; None if it is not registered."""
 
 
 class Memory:
-    """The throw-away kind."""
+    """The kind of registry that exists for tests only, in memory."""
 
     capabilities = EUREKA
 
@@ -61,33 +61,33 @@ class Memory:
         self._connection = MemoryConnection()
 
     def client(self, may_write: Callable[[], bool] = lambda: True) -> Registry:
-        """A client, not started."""
+        """Make a client that is not started."""
         return MemoryRegistry.connected(self._connection, CLUSTER, "operator", 0.05, may_write=may_write)
 
     def put(self, instance: Instance) -> None:
-        """Have somebody else register it."""
+        """Register an instance as another client."""
         self._connection.put(instance)
 
     def stands(self, key: Key) -> Instance | None:
-        """Return the instances."""
+        """Return an instance as it is held in memory; None if it is not registered."""
         return self._connection.held.get(key)
 
 
 class _Wire(PlayedTransport):
-    """In place of the transport: the model's servers, one request after the other."""
+    """A replacement of the transport, which asks the model's servers, one request at a time."""
 
     lock = threading.RLock()
     servers: model.EurekaCluster
 
     def answer(self, request: ServerRequest, timeout_seconds: float) -> ServerResponse:
-        """Ask the model."""
+        """Have the model answer a request."""
         assert timeout_seconds > 0
         with self.lock:
             return self.servers.request(self._url, request)
 
 
 class Eureka:
-    """Two servers of the model."""
+    """A Eureka of two model servers."""
 
     capabilities = EUREKA
 
@@ -97,17 +97,19 @@ class Eureka:
         self._other = Peer(URLS[1], self._connection)
 
     def client(self, may_write: Callable[[], bool] = lambda: True) -> Registry:
-        """A client, not started."""
+        """Make a client that is not started."""
         return EurekaRegistry.connected(self._connection, CLUSTER, "operator", 0.05, may_write=may_write)
 
     def put(self, instance: Instance) -> None:
-        """Have somebody else register it, and every list show it."""
+        """Register an instance as another client, and wait until every list shows it."""
         self._other.register(instance)
         with _Wire.lock:
             self._servers.clock.advance(LIST_MS)
 
     def stands(self, key: Key) -> Instance | None:
-        """Return one server's instances after replication from the other."""
+        """Return an instance as another client reads it once the servers have replicated; None if it is
+        not registered.
+        """
         with _Wire.lock:
             self._servers.clock.advance(REPORTED_MS)
         return self._other.read(*key)
@@ -115,7 +117,7 @@ class Eureka:
 
 @contextmanager
 def eureka() -> Iterator[Kind]:
-    """Have connections to Eureka lead to the model, until the end of the block."""
+    """Connect Eureka clients to the model while the block runs."""
     before = set(threading.enumerate())
     with mock.patch.object(peer, "Transport", _Wire):
         yield Eureka()
@@ -124,7 +126,7 @@ def eureka() -> Iterator[Kind]:
 
 
 class ZooKeeper:
-    """One server, below a root of the test's own."""
+    """One ZooKeeper server, below a root node of the test's own."""
 
     def __init__(self, url: str) -> None:
         self._connection = ZooKeeperConnection.configured({"url": f"{url}/{uuid.uuid4().hex}"}.get)
@@ -133,20 +135,20 @@ class ZooKeeper:
         self._other.connect()
 
     def client(self, may_write: Callable[[], bool] = lambda: True) -> Registry:
-        """A client, not started."""
+        """Make a client that is not started."""
         return ZooKeeperRegistry(self._connection, CLUSTER, "operator", 0.05, may_write=may_write)
 
     def put(self, instance: Instance) -> None:
-        """Have somebody else register it."""
+        """Create an instance's node as another client."""
         path = path_of(self._connection.root, instance)
         self._other.client.create(path, encode(instance, 1), makepath=True)
 
     def stands(self, key: Key) -> Instance | None:
-        """Return the instance."""
+        """Return an instance as another client reads it; None if it is not registered."""
         return self._other.read(*key)
 
     def close(self) -> None:
-        """End the session."""
+        """Close the other client's session."""
         self._other.close()
 
 
@@ -155,7 +157,7 @@ _ensemble: list[ZooKeepers] = []
 
 @contextmanager
 def zookeeper() -> Iterator[Kind]:
-    """A real server, which all tests of this process share."""
+    """Return a root node of its own on a real ZooKeeper server that all tests of this process share."""
     if not _ensemble:
         _ensemble.append(ZooKeepers().__enter__())
         atexit.register(_ensemble[0].close)
@@ -166,7 +168,7 @@ def zookeeper() -> Iterator[Kind]:
 
 @contextmanager
 def memory() -> Iterator[Kind]:
-    """The memory of this process."""
+    """Return a registry in this process's memory."""
     yield Memory()
 
 

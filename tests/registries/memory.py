@@ -1,5 +1,6 @@
-"""A kind of registry for tests: instances in this process's memory, for anyone who has the same
-connection."""
+"""A kind of registry for tests: instances in this process's memory, for all clients that share a
+connection.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +27,10 @@ from eurekube_provider.core.registry_kinds import EUREKA, Capabilities
 
 @dataclass(eq=False)
 class MemoryConnection:
-    """Where the instances are.
+    """The place where the instances are held.
 
-    :ivar held: by their keys.
-    :ivar clients: the readers.
+    :ivar held: the instances by their keys.
+    :ivar clients: the clients that are told of changes.
     """
 
     held: dict[Key, Instance] = field(default_factory=dict)
@@ -38,14 +39,14 @@ class MemoryConnection:
     capabilities: Capabilities = EUREKA
 
     def put(self, instance: Instance) -> None:
-        """Have somebody else register it."""
+        """Register an instance as another client, and tell the clients."""
         self.held[instance.key] = instance
         for client in self.clients:
             client.tell(instance.owner)
 
 
 class MemoryRegistry:
-    """The registry of one connection; a :class:`~eurekube_provider.core.registry.Registry`."""
+    """The client of one connection; a :class:`~eurekube_provider.core.registry.Registry`."""
 
     def __init__(self, connection: MemoryConnection, may_write: Callable[[], bool]) -> None:
         self._connection = connection
@@ -66,11 +67,11 @@ class MemoryRegistry:
         may_write: Callable[[], bool] = lambda: True,
         **_: object,
     ) -> MemoryRegistry:
-        """The registry of a connection."""
+        """Make a client of a connection."""
         return cls(connection, may_write)
 
     def start(self, listener: RegistryListener | None = None) -> None:
-        """Read what there is, which takes no time."""
+        """Read the instances at once, and tell the listener of their owners."""
         self._listener = listener
         self._connection.clients.append(self)
         self._was_read = True
@@ -80,20 +81,20 @@ class MemoryRegistry:
             self.tell(owner)
 
     def stop(self) -> None:
-        """Hear of nothing more."""
+        """Tell the listener nothing more."""
         self._connection.clients.remove(self)
 
     def tell(self, owner: str | None) -> None:
-        """Something of an owner is not as it was."""
+        """Tell the listener that an owner's instances have changed."""
         if self._listener is not None and owner:
             self._listener.owner_changed(owner)
 
     def condition(self) -> Condition:
-        """It answers."""
+        """Return whether the client is started."""
         return Healthy() if self._was_read else Unread()
 
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
-        """Return the instances."""
+        """Return the instances of an owner and of an application; of all if none is named."""
         name = application.upper()
         return [
             one
@@ -102,19 +103,19 @@ class MemoryRegistry:
         ]
 
     def get(self, key: Key) -> Instance | None:
-        """One instance."""
+        """Return the instance with this key, or None."""
         return next((one for one in self.known() if one.key == key), None)
 
     def owners(self, *, called: str = "") -> set[str]:
-        """Return the owners of instances."""
+        """Return the owners of all instances, or of those with a given name."""
         return {one.owner for one in self.known() if one.owner and called.lower() in ("", *one.names)}
 
     def clusters(self) -> set[str]:
-        """Return the owners that have instances."""
+        """Return the names of the clusters that own instances."""
         return {name for one in self.known() if (name := cluster_of(one.owner)) is not None}
 
     def up(self, *, owner: str = "", cluster: str = "") -> int:
-        """How many are UP."""
+        """Return how many instances are UP."""
         return sum(
             one.status is Status.UP and counts(one)
             for one in self.known(owner=owner)
@@ -122,10 +123,10 @@ class MemoryRegistry:
         )
 
     def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
-        """Do nothing: what is known is what there is."""
+        """Do nothing: memory is always up to date."""
 
     def read_everywhere(self, keys: Iterable[Key]) -> Reading:
-        """Return its only server's instances."""
+        """Return the instances with these keys, as the only server holds them."""
         return Reading({"memory:": {key: self._connection.held.get(key) for key in keys}})
 
     def apply(self, plan: Plan, owner: str) -> Outcome:
@@ -154,28 +155,28 @@ class MemoryRegistry:
         return None
 
     def keep(self, instance: Instance) -> None:
-        """Renew it."""
+        """Renew an instance from now on, if this client leads."""
         if self._leads:
             self._renewed.add(instance.key)
 
     def let_lapse(self, instance: Instance) -> None:
-        """Renew it no more."""
+        """Stop renewing an instance."""
         self._renewed.discard(instance.key)
 
     def forgotten(self, _owner: str) -> list[Instance]:
-        """Memory forgets nothing."""
+        """Return nothing: memory never forgets an instance."""
         return []
 
     def give_up(self, _owner: str, _wanted: Collection[Key] = ()) -> None:
         """Do nothing."""
 
     def take_over(self, expected: int) -> None:
-        """Begin to renew."""
+        """Begin to lead, and so to renew."""
         assert expected >= 0
         self._leads = True
 
     def stand_by(self) -> None:
-        """Renew nothing more."""
+        """Stop leading, and stop renewing."""
         self._leads = False
         self._renewed.clear()
 
@@ -185,5 +186,5 @@ class MemoryRegistry:
         return Figures(registered=len(self.known()), held=len(self._renewed))
 
     def liveness(self) -> list[Liveness]:
-        """It has no threads."""
+        """Return nothing: this registry has no threads."""
         return []

@@ -1,4 +1,4 @@
-"""The contract of every kind of registry."""
+"""Behaviour that every kind of registry must have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECONDS = 20.0
 
 
 def instance(name: str, owner: str | None = OWNER) -> Instance:
-    """One that an owner wants."""
+    """Return an instance of an owner."""
     metadata = {"eurekube.owner": owner} if owner else {}
     return Instance(
         "RATING", name, "10.0.0.1", "10.0.0.1", Port(8080), vip_address="stars", metadata=metadata
@@ -27,18 +27,18 @@ def instance(name: str, owner: str | None = OWNER) -> Instance:
 
 
 class Listener:
-    """Writes down the form of its input."""
+    """A listener that records each call."""
 
     def __init__(self) -> None:
         self.owners: set[str] = set()
         self.conditions = 0
 
     def owner_changed(self, owner: str) -> None:
-        """Write it down."""
+        """Record the owner."""
         self.owners.add(owner)
 
     def condition_changed(self) -> None:
-        """Count it."""
+        """Count the change."""
         self.conditions += 1
 
 
@@ -47,20 +47,20 @@ _REAL = [pytest.mark.lab, pytest.mark.real_server("ZooKeeper runs on Java")]
 
 @pytest.fixture(params=[pytest.param(name, marks=_REAL if name == "zookeeper" else ()) for name in KINDS])
 def kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
-    """Each kind of registry."""
+    """Return each kind of registry in turn."""
     with KINDS[request.param]() as made:
         yield made
 
 
 @pytest.fixture
 def listener() -> Listener:
-    """Listener of the client."""
+    """Return the listener of the client under test."""
     return Listener()
 
 
 @pytest.fixture
 def registry(kind: Kind, listener: Listener) -> Iterator[Registry]:
-    """A client that leads."""
+    """Return a client that has read the registry and leads."""
     made = kind.client()
     made.start(listener)
     wait_until(lambda: made.condition() == Healthy(), "the first reading", SECONDS)
@@ -70,12 +70,14 @@ def registry(kind: Kind, listener: Listener) -> Iterator[Registry]:
 
 
 def registers(*instances: Instance) -> Plan:
-    """A plan that registers these."""
+    """Return a plan that registers these instances."""
     return Plan(tuple(Change(Action.REGISTER, one) for one in instances))
 
 
 def test_nothing_is_known_before_it_was_read(kind: Kind, listener: Listener) -> None:
-    """And the listener hears of it as soon as it was."""
+    """The client knows no instance before its first reading, and tells the listener as soon as that is
+    done.
+    """
     kind.put(instance("a"))
     made = kind.client()
     assert (made.condition(), made.known()) == (Unread(), [])
@@ -89,7 +91,7 @@ def test_nothing_is_known_before_it_was_read(kind: Kind, listener: Listener) -> 
 
 
 def test_what_is_registered_stands_and_is_renewed(kind: Kind, registry: Registry) -> None:
-    """It is found by its owner, its application, its key and the name that callers use."""
+    """A registered instance is found by its owner, application, key and VIP address, and is renewed."""
     wanted = [instance("a"), instance("b")]
     outcome = registry.apply(registers(*wanted), OWNER)
     assert ([change.instance for change in outcome.done], outcome.failures) == (wanted, ())
@@ -109,7 +111,7 @@ def test_what_is_registered_stands_and_is_renewed(kind: Kind, registry: Registry
 
 
 def test_each_server_is_read_past_its_caches(kind: Kind, registry: Registry) -> None:
-    """Of an instance that is not there, each says so."""
+    """Each server of the registry is asked by itself, and says of a missing instance that it is missing."""
     registry.apply(registers(instance("a")), OWNER)
     keys = [instance("a").key, instance("nowhere").key]
     assert kind.stands(keys[0]) is not None  # at all servers by now
@@ -121,7 +123,9 @@ def test_each_server_is_read_past_its_caches(kind: Kind, registry: Registry) -> 
 
 
 def test_a_plan_that_was_carried_out_leaves_nothing_to_plan(registry: Registry) -> None:
-    """Contents are replaced, a status is set and taken off, and what is not wanted goes."""
+    """After a plan is carried out, the next plan is empty: for registered, replaced and removed instances,
+    and for a status that is set or taken off.
+    """
     first = [instance("a"), instance("b")]
     out = replace(instance("b"), status=Status.OUT_OF_SERVICE, metadata={**first[1].metadata, "color": "red"})
     for wanted in (
@@ -139,7 +143,9 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_plan(registry: Registry) 
 
 
 def test_what_belongs_to_others_is_left_as_it_is(kind: Kind, registry: Registry) -> None:
-    """The plan may be older than the registry; the rest of it is carried out."""
+    """Another owner's instance and an unowned one stay, even if an old plan would change them; the rest of
+    the plan is carried out.
+    """
     kind.put(instance("theirs", OTHERS))
     kind.put(instance("nobodys", None))
     taken = [instance("theirs"), instance("nobodys")]
@@ -153,14 +159,14 @@ def test_what_belongs_to_others_is_left_as_it_is(kind: Kind, registry: Registry)
 
 
 def test_what_others_register_is_found(kind: Kind, registry: Registry, listener: Listener) -> None:
-    """Its owner is notified of."""
+    """The client finds an instance that others register, and tells the listener of its owner."""
     kind.put(instance("theirs", OTHERS))
     wait_until(lambda: OTHERS in listener.owners, "it to be found", SECONDS)
     assert [one.key for one in registry.known(owner=OTHERS)] == [instance("theirs").key]
 
 
 def test_who_may_not_write_changes_nothing(kind: Kind) -> None:
-    """Another replica may lead by now."""
+    """A client that may not write refuses a plan, since another replica may lead by now."""
     made = kind.client(lambda: False)
     made.start()
     try:
@@ -174,7 +180,7 @@ def test_who_may_not_write_changes_nothing(kind: Kind) -> None:
 
 
 def test_only_who_leads_renews(kind: Kind, registry: Registry) -> None:
-    """Without leadership, instances may be kept or left to lapse; they stay known."""
+    """Only the leader renews; a replica that does not lead knows the instances, and renews none."""
     if not kind.capabilities.renewals:
         pytest.skip(f"{kind.capabilities.name} knows no renewals: what is left to lapse is removed")
     one = instance("a")
@@ -191,7 +197,9 @@ def test_only_who_leads_renews(kind: Kind, registry: Registry) -> None:
 
 
 def test_what_nobody_forgets_is_removed_in_place_of_lapsing(kind: Kind, registry: Registry) -> None:
-    """And what was kept after that stays; so does what is another cluster's."""
+    """A registry without renewals removes an instance that is to lapse; kept instances and those of
+    another cluster stay.
+    """
     if kind.capabilities.renewals:
         pytest.skip(f"{kind.capabilities.name} forgets what nobody renews")
     theirs = instance("theirs", "cluster/eks/shop/rating")

@@ -1,4 +1,4 @@
-"""An operator serves another kind of registry, of which it has an import and a line in the factory."""
+"""An operator works with a kind of registry that the factory knows by one import and one line."""
 
 from __future__ import annotations
 

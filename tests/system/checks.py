@@ -1,6 +1,7 @@
-"""``python -m tests.system.checks KUBECONFIG...``: ``operator --check`` with each, in a process of its own.
+"""``python -m tests.system.checks KUBECONFIG...``: run ``operator --check`` with each kubeconfig, in
+processes of their own.
 
-Loading the operator takes longer than the check, so that it is loaded once, and every process begins there.
+Importing the operator takes longer than the check: it is imported once, and each check runs in a fork.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import sys
 from eurekube_provider.operator.__main__ import main
 
 _BROKEN = 70
-"""The exit code of a check that raised, which none may."""
+"""Exit code of a check that raised an exception."""
 
 
 def begin(kubeconfig: str) -> tuple[int, int]:
-    """Start a check; its process, and where to read what it prints."""
+    """Fork a process that runs a check; return its process id and the descriptor of its output."""
     reading, writing = os.pipe()
     child = os.fork()
     if child:
@@ -32,7 +33,7 @@ def begin(kubeconfig: str) -> tuple[int, int]:
 
 
 def end(child: int, reading: int) -> tuple[int, str]:
-    """Wait for a check; its exit code, and what it printed."""
+    """Wait for a check; return its exit code and its output."""
     with open(reading, encoding="utf-8") as printed:
         text = printed.read()
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), text

@@ -1,4 +1,6 @@
-"""The whole path on real servers: a cluster with the CRD, and operators as real processes."""
+"""Fixtures of the system tests: a cluster with the CRDs, Eureka servers, operators as processes, and
+Pulumi stacks.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ class Operator:
             )
 
     def wait_ready(self) -> None:
-        """Wait until it works, or show what it said."""
+        """Wait until the operator is ready; fail with its log if it ends."""
 
         def is_ready() -> bool:
             if self.process.poll() is not None:
@@ -58,11 +60,11 @@ class Operator:
         wait_for(is_ready, "operator", 60.0)
 
     def text(self) -> str:
-        """Return its log."""
+        """Return the operator's log."""
         return self.log.read_text()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal and wait for the end."""
+        """Send a signal to the operator, wait for its end, and return the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         return self.process.wait(timeout=60)
@@ -72,7 +74,7 @@ StartOperator = Callable[..., Operator]
 
 
 def operator_environment(lab: Lab, namespace: str, **environment: str) -> dict[str, str]:
-    """The variables of an operator that looks at this namespace, or at all where it is empty."""
+    """Return the environment of an operator that watches a namespace, or all namespaces if that is empty."""
     return {key: value for key, value in os.environ.items() if key != "KUBECONFIG"} | {
         "EUREKA_URL": ",".join(lab.eureka_urls),
         "KUBECONFIG": str(lab.kubeconfig),
@@ -86,12 +88,12 @@ def operator_environment(lab: Lab, namespace: str, **environment: str) -> dict[s
 
 @pytest.fixture(scope="session")
 def cluster(lab: Lab) -> Cluster:
-    """The lab's cluster with our CRDs."""
+    """Return the lab's cluster, with our CRDs installed."""
     return with_crds(lab)
 
 
 def end_syncers(cluster: Cluster) -> None:
-    """Take away the syncers that other tests have left, which no operator serves."""
+    """Delete the syncers that other tests left behind, which no operator serves."""
 
     syncers: list[dict[str, Any]] = []
 
@@ -115,7 +117,7 @@ def end_syncers(cluster: Cluster) -> None:
 
 
 def with_crds(lab: Lab) -> Cluster:
-    """A lab's cluster, with our CRDs."""
+    """Install our CRDs in a lab's cluster, and return the cluster."""
     result = Cluster(lab.kubeconfig)
     for path in (ROOT / "crds").glob("*.yaml"):
         result.install_crd(yaml.safe_load(path.read_text()))
@@ -124,7 +126,7 @@ def with_crds(lab: Lab) -> Cluster:
 
 @pytest.fixture
 def eureka(lab: Lab) -> Iterator[Peers]:
-    """The lab's Eureka as anybody may talk to it."""
+    """Return a client of the lab's Eureka."""
     peers = Peers(Connection.parse(lab.eureka_urls))
     yield peers
     peers.close()
@@ -132,14 +134,14 @@ def eureka(lab: Lab) -> Iterator[Peers]:
 
 @pytest.fixture
 def namespace(cluster: Cluster, unique_name: str) -> str:
-    """A namespace of the test's own."""
+    """Create a namespace for one test."""
     cluster.namespace(unique_name)
     return unique_name
 
 
 @pytest.fixture
 def start_operator(lab: Lab, namespace: str, tmp_path: Path) -> Iterator[StartOperator]:
-    """Start operators that look at the test's namespace only; all are ended afterwards."""
+    """Return a function that starts operators for the test's namespace; all are ended after the test."""
     running: list[Operator] = []
 
     def start(*arguments: str, ready: bool = True, **environment: str) -> Operator:
@@ -161,7 +163,7 @@ def start_operator(lab: Lab, namespace: str, tmp_path: Path) -> Iterator[StartOp
 
 
 def run_as_pod(template: dict[str, Any], environment: dict[str, str], log: Path) -> Operator:
-    """The process of a pod's one container."""
+    """Run the one container of a pod as a process."""
     (container,) = template["spec"]["containers"]
     assert container["command"] == ["python", "-m", "eurekube_provider.operator"]
     given = {item["name"]: item["value"] for item in container["env"] if "value" in item}
@@ -171,7 +173,7 @@ def run_as_pod(template: dict[str, Any], environment: dict[str, str], log: Path)
 
 
 def run_commands(commands: str, directory: Path, environment: Mapping[str, str]) -> str:
-    """Run what a page tells its reader to type; what it printed."""
+    """Run the commands that a page gives its reader; return their output."""
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", commands],
         cwd=directory,
@@ -186,14 +188,14 @@ def run_commands(commands: str, directory: Path, environment: Mapping[str, str])
 
 
 def running(cluster: Cluster, namespace: str, name: str, replicas: int) -> list[str]:
-    """A Deployment and its Service with so many ready endpoints; their addresses."""
+    """Create a Deployment and its Service, and wait for ready endpoints; return their addresses."""
     cluster.deployment(namespace, name, replicas)
     cluster.service(namespace, name)
     return ready(cluster, namespace, name, replicas)
 
 
 def ready(cluster: Cluster, namespace: str, name: str, replicas: int) -> list[str]:
-    """Wait for so many ready endpoints; their addresses."""
+    """Wait for so many ready endpoints of a Service; return their addresses."""
 
     def found() -> list[str] | None:
         addresses = cluster.ready_addresses(namespace, name)
@@ -203,26 +205,27 @@ def ready(cluster: Cluster, namespace: str, name: str, replicas: int) -> list[st
 
 
 def of_a_machine(cluster: Cluster, namespace: str, application: str, cluster_name: str) -> Instance:
-    """An instance of somebody else, under the id that an operator gives to the first pod."""
+    """Return a machine's instance under the id that an operator would give to the first pod."""
     pod = cluster.pods(namespace, application)[0]["metadata"]["name"]
     id_ = f"{pod}.{namespace}.{cluster_name}:{application}:8080"
     return Instance(application, id_, "192.0.2.18", "192.0.2.18", Port(8080))
 
 
 def addresses(eureka: Peers, application: str) -> dict[str, str]:
-    """Address and status of an application's instances, read past the server's caches."""
+    """Return the status of each address of an application, read past the server's caches."""
     return {one.ip_address: one.status.value for one in instances(eureka, application)}
 
 
 def instances(eureka: Peers, application: str) -> list[Instance]:
-    """An application's instances, past the server's caches."""
+    """Return an application's instances, read past the server's caches."""
     return listed_now(eureka.peers[0].url, application)
 
 
 def renewed_at(eureka: Peers, instance: Instance) -> float:
-    """When an instance was renewed last, as Unix time; one that never was seems older than it is.
+    """Return the Unix time of an instance's last renewal; an instance that was never renewed seems older than
+    it is.
 
-    The server tells of a renewal with the lease's duration added, and of a registration as it was.
+    The server adds the lease's duration to the time of a renewal, but not to that of a registration.
     """
     path = f"/apps/{instance.application}/{quote(instance.instance_id, safe='')}"
     answer = requests.get(eureka.peers[0].url + path, headers={"Accept": "application/json"}, timeout=10)
@@ -233,9 +236,9 @@ def renewed_at(eureka: Peers, instance: Instance) -> float:
 
 @pytest.fixture(scope="session")
 def plain_url() -> Iterator[str]:
-    """One Eureka server for stacks, its lists a second old at most: a run looks there for another's.
+    """Return the URL of one Eureka server for stacks, whose lists are as fresh as its reads.
 
-    The modules that a worker runs share it: a start is dear, and a server that nobody asks costs nothing.
+    All modules that a worker runs share the server, since starting one takes long.
     """
     with Lab(eureka=1, kubernetes=False, quick_view=True) as running:
         yield running.eureka_urls[0]
@@ -243,7 +246,7 @@ def plain_url() -> Iterator[str]:
 
 @pytest.fixture
 def plain(plain_url: str) -> Iterator[Peer]:
-    """The same server itself; whatever a test leaves there is removed."""
+    """Return a client of the stacks' Eureka server; instances that a test leaves there are removed."""
     peer = Peer(plain_url, Connection.parse(plain_url))
     yield peer
     for each in listed_now(plain_url):
@@ -253,14 +256,16 @@ def plain(plain_url: str) -> Iterator[Peer]:
 
 @pytest.fixture
 def front(plain_url: str) -> Iterator[Proxy]:
-    """A way to that server, which can be closed."""
+    """Return a proxy in front of the stacks' Eureka server, which a test can close."""
     with Proxy(urlsplit(plain_url).port or 0) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[Peer]:
-    """Another Eureka, which asks for a password; what was registered a moment ago is in its lists at once."""
+    """Return a client of another Eureka server, which asks for a password and lists each registration at
+    once.
+    """
     with Lab(eureka=1, kubernetes=False, security="basic", quick_view=True) as running:
         (url,) = running.eureka_urls
         peer = Peer(url, Connection.parse(url, EUREKA_USER, EUREKA_PASSWORD))
@@ -270,7 +275,7 @@ def secured() -> Iterator[Peer]:
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    """The project of all stacks that register by either provider."""
+    """Return the Pulumi project of all stacks that register by either provider."""
     sdk = python_sdk(tmp_path_factory.mktemp("sdk")) if HAS_PYTHON_SDK else None
     return Workshop(tmp_path_factory.mktemp("workshop"), sdk)
 
@@ -282,6 +287,6 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     ]
 )
 def shell(request: pytest.FixtureRequest) -> Shell:
-    """Each provider in its turn."""
+    """Return the dynamic and the native provider in turn."""
     found: Shell = request.param
     return found

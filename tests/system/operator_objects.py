@@ -1,4 +1,6 @@
-"""The objects of an operator as component, chart and kustomize base make them, made comparable."""
+"""The objects of an operator as the component, the chart and the kustomize base make them, in a comparable
+form.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ RELEASE = "eurekube"
 
 Object = dict[str, Any]
 Key = tuple[str, str, str]
-"""Kind, namespace and name."""
+"""Kind, namespace and name of an object."""
 
 # Who made an object, which each maker writes in its own way.
 _MAKERS_LABELS = (
@@ -73,7 +75,7 @@ print(json.dumps([contextvars.Context().run(made, each) for each in json.load(sy
 
 
 def helm(*arguments: str, version: int = 3, fails: bool = False) -> str:
-    """Return helm's standard output, or its standard error where it fails, as it must then."""
+    """Run helm; return its standard output, or its standard error if ``fails`` says that it must fail."""
     name = HELM if version == 3 else HELM_4
     program = provide([name])[name]
     done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120, env=_clean())
@@ -82,7 +84,7 @@ def helm(*arguments: str, version: int = 3, fails: bool = False) -> str:
 
 
 def chart_text(values: Mapping[str, Any], folder: Path, version: int = 3, *, fails: bool = False) -> str:
-    """The chart as helm renders it with these values."""
+    """Return the YAML that helm renders from the chart with these values."""
     file = folder / "values.json"
     file.write_text(json.dumps(dict(values)))  # what YAML 1.1 means by y and no is not the same to all
     where = (RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", str(file))
@@ -90,17 +92,17 @@ def chart_text(values: Mapping[str, Any], folder: Path, version: int = 3, *, fai
 
 
 def chart_objects(values: Mapping[str, Any], folder: Path, version: int = 3) -> list[Object]:
-    """The objects of the chart."""
+    """Return the objects that helm renders from the chart with these values."""
     return objects_of(chart_text(values, folder, version))
 
 
 def objects_of(text: str) -> list[Object]:
-    """The documents of a YAML text."""
+    """Parse the documents of a YAML text."""
     return [item for item in yaml.safe_load_all(text) if item]
 
 
 def component_objects(cases: Iterable[Mapping[str, Any]]) -> list[list[Object]]:
-    """The objects of the component EurekubeOperator, for each of several sets of arguments."""
+    """Return the objects of the component EurekubeOperator, for each of several sets of arguments."""
     given = json.dumps([dict(case) for case in cases])
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM],
@@ -117,7 +119,9 @@ def component_objects(cases: Iterable[Mapping[str, Any]]) -> list[list[Object]]:
 
 
 def comparable(objects: Iterable[Object]) -> dict[Key, Object]:
-    """By kind, namespace and name, without namespaces, hooks and what each maker writes in its own way."""
+    """Return objects by kind, namespace and name, without Namespaces, hooks and harmless differences
+    between their makers.
+    """
     return {
         key(item): _normal(item)
         for item in objects
@@ -126,7 +130,7 @@ def comparable(objects: Iterable[Object]) -> dict[Key, Object]:
 
 
 def key(item: Object) -> Key:
-    """Kind, namespace and name of an object."""
+    """Return the kind, namespace and name of an object."""
     metadata = item["metadata"]
     return item["kind"], metadata.get("namespace") or "", metadata["name"]
 
@@ -163,7 +167,7 @@ def _drop(texts: dict[str, Any] | None, names: Iterable[str]) -> None:
 
 
 def _clean() -> dict[str, str]:
-    """Without a cluster, and without what would configure the operator."""
+    """Return the environment without a kubeconfig and without settings of Eurekube, helm and Pulumi."""
     return {
         name: value
         for name, value in os.environ.items()

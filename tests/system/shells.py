@@ -1,7 +1,8 @@
-"""Both kinds of Pulumi provider behind one door: a program that makes what a test wants by either of them.
+"""The dynamic and the native provider behind one interface: a Pulumi program that makes what a test asks for
+by either.
 
-All stacks of a module lie in one project with one backend, since each start of Pulumi is dear; the program
-makes what wanted.json says.
+All stacks of a test module share one project and one backend, since each start of Pulumi takes long; the
+program makes the resources in wanted.json.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ Properties = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """One kind of provider, and how it calls what both know.
+    """One of the two providers, with the names that it gives to the common resources.
 
     :ivar types: the engine's types of an Instance and an Application.
     """
@@ -107,26 +108,26 @@ class Shell:
     types: Mapping[str, str]
 
     def one(self, name: str, **args: Any) -> Wanted:
-        """A single registration."""
+        """Return the request for an Instance resource."""
         given = {"application": name, "host_name": "192.0.2.50", "port": 8080, **args}
         return {"shell": self.name, "kind": "Instance", "name": name, "args": given}
 
     def many(self, name: str, instances: Mapping[str, Any], **args: Any) -> Wanted:
-        """Several of one application."""
+        """Return the request for an Application resource with several instances."""
         given = {"application": name, "port": 8080, "metadata": {"tier": "1"}, "instances": instances, **args}
         return {"shell": self.name, "kind": "Application", "name": name, "args": given}
 
     def lookup(self, name: str, application: str) -> Wanted:
-        """Return a program that exports Eureka's list of an application."""
+        """Return the request for a lookup that exports Eureka's list of an application."""
         return {"shell": self.name, "kind": "Lookup", "name": name, "application": application}
 
     def got(self, name: str, kind: str, id_: str) -> Wanted:
-        """Return a program of the native provider that gets an id and exports its owner."""
+        """Return the request for a get of the native provider, which exports the owner of an id."""
         return {"shell": self.name, "kind": "Get", "of": kind, "name": name, "id": id_}
 
     def moved_here(self, wanted: Wanted) -> Wanted:
-        """Return a program that takes over another shell's resource by an alias; the native provider's SDK
-        has its own.
+        """Return a request that takes over another provider's resource, by an alias; the native provider's
+        SDK has that alias built in.
         """
         if self.name == "native":
             return {**wanted, "shell": self.name, "options": {}}
@@ -140,20 +141,20 @@ SHELLS = (DYNAMIC, NATIVE)
 
 
 def with_options(wanted: Wanted, **options: Any) -> Wanted:
-    """Return a program with options of a resource."""
+    """Return a request with further resource options."""
     return {**wanted, "options": {**wanted.get("options", {}), **options}}
 
 
 def host(number: int) -> Properties:
-    """One of several."""
+    """Return the host name with this number."""
     return {"host_name": f"192.0.2.{number}"}
 
 
 class Workshop:
-    """One project, whose stacks share home, backend and environment.
+    """A Pulumi project, whose stacks share home, backend and environment.
 
-    :param sdk: where the SDK of the native provider lies, whose plugin is taken from PATH; None for stacks of
-        the dynamic one alone.
+    :param sdk: the folder of the native provider's SDK, whose plugin is taken from PATH; None for stacks of
+        the dynamic provider alone.
     """
 
     def __init__(self, directory: Path, sdk: Path | None) -> None:
@@ -165,7 +166,7 @@ class Workshop:
 
 
 class ShellStack(Stack):
-    """One stack of a workshop.
+    """One stack of a workshop's project.
 
     :param config: the text after ``eurekube:``, with a dot between the names of nested keys.
     """
@@ -179,7 +180,7 @@ class ShellStack(Stack):
             self.configure(key, value)
 
     def configure(self, key: str, value: Any) -> None:
-        """Change what is no secret, in the stack's file; None removes it."""
+        """Change a plain value in the stack's configuration file; None removes it."""
         document = (yaml.safe_load(self._file.read_text()) if self._file.exists() else None) or {}
         *above, last = f"eurekube:{key}".split(".")
         place = document.setdefault("config", {})
@@ -191,24 +192,26 @@ class ShellStack(Stack):
         self._file.write_text(yaml.safe_dump(document))
 
     def configure_secret(self, key: str, value: str) -> None:
-        """``pulumi config set --secret --path``."""
+        """Set a secret value by ``pulumi config set --secret --path``."""
         self.pulumi("config", "set", "--path", "--secret", f"eurekube:{key}", value)
 
     def wants(self, *wanted: Wanted) -> None:
-        """Change what the program makes."""
+        """Change the resources that the program makes."""
         (self.project / "wanted.json").write_text(json.dumps(wanted))
 
     def states(self) -> dict[str, Properties]:
-        """The registrations' outputs in the state, by name; properties are named alike for each shell."""
+        """The outputs of the registrations in the state, by name, with the same property names for both
+        providers.
+        """
         return {name: renamed(each["outputs"], snake) for name, each in self.state().items()}
 
     def urns(self, flag: str, *names: str) -> list[str]:
-        """A flag for each resource: ``--target <urn>``."""
+        """Return a flag such as ``--target`` with the URN of each named resource."""
         state = self.state()
         return [part for name in names for part in (flag, state[name]["urn"])]
 
     def unchanged(self) -> None:
-        """Neither a refresh finds anything nor does the update that follows change anything."""
+        """Check that neither a refresh nor the following update finds a change."""
         before = self.states()
         self.up("--refresh", "--expect-no-changes")
         after = self.states()
@@ -216,14 +219,14 @@ class ShellStack(Stack):
         assert before.keys() == after.keys()
 
     def preview(self, *arguments: str) -> Preview:
-        """``pulumi preview --json``."""
+        """Run ``pulumi preview --json``, and return its result."""
         return Preview(self.pulumi("preview", "--json", *arguments))
 
 
 class Preview:
     """The result of a preview.
 
-    :ivar text: as it was printed.
+    :ivar text: the output as it was printed.
     """
 
     def __init__(self, text: str) -> None:
@@ -244,17 +247,19 @@ class Preview:
         return found
 
     def inputs(self, name: str) -> tuple[Properties, Properties]:
-        """The inputs of a registration before and after, their names alike for each shell."""
+        """Return the inputs of a registration before and after, with the same property names for both
+        providers.
+        """
         (step,) = (each for one, each in self._steps if one == name)
         return tuple(renamed(step[when]["inputs"], snake) for when in ("oldState", "newState"))  # type: ignore[return-value]
 
     def differing(self, name: str) -> set[str]:
-        """The properties of a registration that are shown as changed."""
+        """Return the properties of a registration that the preview shows as changed."""
         return {path for one, step in self._steps if one == name for path in step.get("detailedDiff") or ()}
 
 
 class Watch:
-    """A watch of applications that must stay UP all the time, as their callers see it.
+    """A watch, as callers see it, of applications that must stay UP all the time.
 
     :param names: applications of which each instance that stands there now must stay UP.
     """
@@ -288,25 +293,27 @@ class Watch:
 
 
 def held(eureka: Peer, application: str) -> dict[str, Instance]:
-    """Return an application's instances in Eureka now, by the beginning of the id."""
+    """Return an application's instances in Eureka, by the part of their ids before the first dot."""
     found = listed_now(eureka.url, application=application)
     return {each.instance_id.partition(".")[0]: each for each in found}
 
 
 def hosts(eureka: Peer, application: str) -> dict[str, str]:
-    """The host names that Eureka holds of an application at this moment, by the beginning of the id."""
+    """Return the host names of an application's instances in Eureka, by the part of their ids before the
+    first dot.
+    """
     return {key: each.host_name for key, each in held(eureka, application).items()}
 
 
 def by_hand(eureka: Peer, instance: Instance, **changes: object) -> None:
-    """Change what Eureka holds, as somebody else may."""
+    """Register an instance with changes, as another client would."""
     stamp = (instance.last_dirty_timestamp_ms or 0) + 1
     eureka.register(replace(instance, **changes, last_dirty_timestamp_ms=stamp))  # type: ignore[arg-type]
 
 
 @contextmanager
 def running(stack: Stack, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A run of the CLI as in a terminal of its own, under way; what is left of it is killed in the end."""
+    """Start the Pulumi CLI in a session of its own; kill what is left of it at the end of the block."""
     process = subprocess.Popen(
         ["pulumi", *arguments, "--color", "never"],
         cwd=stack.project,
@@ -326,7 +333,7 @@ def running(stack: Stack, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def kill_plugins(stack: Stack) -> int:
-    """Kill the processes of our providers that run for a stack; how many there were."""
+    """Kill the plugin processes of our providers that run for a stack; return how many there were."""
     found = 0
     for directory in Path("/proc").iterdir():
         with suppress(OSError):
@@ -341,7 +348,7 @@ def kill_plugins(stack: Stack) -> int:
 def eurekube(
     stack: Stack, *arguments: str, code: int = 0, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command of ours in a stack's project."""
+    """Run an ``eurekube`` command in a stack's project."""
     done = subprocess.run(
         [sys.executable, "-m", "eurekube_provider.cli.main", *arguments],
         cwd=stack.project,

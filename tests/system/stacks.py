@@ -1,4 +1,4 @@
-"""Stacks of a real Pulumi CLI, with a home, a backend and a passphrase of their own."""
+"""Stacks under a real Pulumi CLI, with a home, a backend and a passphrase of their own."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ version = "0.0.0"
 source = { virtual = "." }
 """,
 }
-"""Files that `uv init` and `uv lock` write for a project that needs nothing."""
+"""Files that `uv init` and `uv lock` write for a project without dependencies."""
 
 REGISTRATIONS = (INSTANCE_TYPE, APPLICATION_TYPE, INSTANCE_KIND.token, APPLICATION_KIND.token)
-"""Their types in a state, whichever provider has written it."""
+"""Types that a registration has in a state: those of the dynamic and those of the native provider."""
 
 needs_pulumi = pytest.mark.skipif(shutil.which("pulumi") is None, reason="no Pulumi CLI")
 needs_kubernetes_plugin = pytest.mark.skipif(
@@ -70,7 +70,9 @@ needs_linking_yaml = pytest.mark.skipif(
 
 
 def needs_language_host(why: str) -> pytest.MarkDecorator:
-    """Skip where there is no language host for Python, and say what it does in this test."""
+    """Skip a test if Pulumi's language host for Python is missing; ``why`` says what the test needs it
+    for.
+    """
     return pytest.mark.skipif(
         not HAS_LANGUAGE_HOST, reason=f"no language host of Pulumi for Python, which {why}"
     )
@@ -83,7 +85,8 @@ needs_python_sdk = pytest.mark.skipif(
 
 
 def own_pulumi(directory: Path, package: Path = ROOT) -> dict[str, str]:
-    """The environment of a CLI that touches nothing outside of ``directory``, where its state lies, too.
+    """Return the environment of a Pulumi CLI that writes nothing outside of ``directory``; states lie there,
+    too.
 
     Where there is no language host for Python, programs in Python run inline.
 
@@ -110,12 +113,14 @@ def own_pulumi(directory: Path, package: Path = ROOT) -> dict[str, str]:
 
 
 def python_sdk(folder: Path) -> Path:
-    """Where the native provider's SDK for Python lies that the CLI makes, as pip would install it."""
+    """Have the CLI make the native provider's SDK for Python; return its folder, as pip would install it."""
     return sdks.python_sdk(folder, own_pulumi(folder))
 
 
 def lay_plugin_folder(folder: Path) -> Path:
-    """Copy the plugin's folder and all of a clone that is installed into its environment; return it."""
+    """Copy the plugin's folder, and the files of a clone that are installed into its environment; return
+    the copy.
+    """
     left_out = shutil.ignore_patterns("venv", "__pycache__")
     for name in ("eurekube_provider", "plugin", "crds", "stacks", "examples"):
         shutil.copytree(ROOT / name, folder / name, ignore=left_out, dirs_exist_ok=True)
@@ -126,11 +131,11 @@ def lay_plugin_folder(folder: Path) -> Path:
 
 
 def python_project(folder: Path, program: str) -> Path:
-    """A project ``shop`` whose program runs in the interpreter that runs the tests.
+    """Create a project ``shop`` whose program runs in the interpreter of the tests.
 
-    Where there is uv the project says so, and has its files: what a program needs the CLI reads there at
-    once, where pip takes longer over a large environment than the program itself. The project names no
-    packages, so that nothing is installed: the interpreter has them. The examples have pip.
+    If uv is installed the project uses it, because the CLI reads the program's requirements from uv's files
+    at once, where pip takes long in a large environment. The project names no packages, so that nothing is
+    installed: the interpreter has them. The examples use pip.
     """
     folder.mkdir()
     (folder / "__main__.py").write_text(program)
@@ -146,14 +151,14 @@ def python_project(folder: Path, program: str) -> Path:
 
 
 class Stack:
-    """One stack of a project."""
+    """One stack of a Pulumi project."""
 
     def __init__(self, project: Path, environment: Mapping[str, str]) -> None:
         self.project = project
         self.environment = dict(environment)
 
     def pulumi(self, *arguments: str, fails: bool = False) -> str:
-        """Run the CLI; what it printed, without its warnings where it is asked for a document."""
+        """Run the CLI; return its output, without warnings if a JSON document was asked for."""
         done = subprocess.run(
             ["pulumi", *arguments, "--non-interactive", "--color", "never"],
             cwd=self.project,
@@ -169,24 +174,24 @@ class Stack:
         return done.stdout if "--json" in arguments else output
 
     def up(self, *arguments: str, fails: bool = False) -> str:
-        """``pulumi up`` without its preview."""
+        """Run ``pulumi up`` without its preview."""
         return self.pulumi("up", "--yes", "--skip-preview", *arguments, fails=fails)
 
     def refresh(self, *arguments: str, fails: bool = False) -> str:
-        """``pulumi refresh`` without its preview."""
+        """Run ``pulumi refresh`` without its preview."""
         return self.pulumi("refresh", "--yes", "--skip-preview", *arguments, fails=fails)
 
     def destroy(self, *arguments: str, fails: bool = False) -> str:
-        """``pulumi destroy`` without its preview."""
+        """Run ``pulumi destroy`` without its preview."""
         return self.pulumi("destroy", "--yes", "--skip-preview", *arguments, fails=fails)
 
     def state(self) -> dict[str, dict[str, Any]]:
-        """The registrations' resources in the state, by name."""
+        """The registrations in the state, by resource name."""
         ours = (each for each in self.resources() if each["type"] in REGISTRATIONS)
         return {each["urn"].rpartition("::")[2]: each for each in ours}
 
     def resources(self) -> list[dict[str, Any]]:
-        """All resources in the state, secrets encrypted."""
+        """All resources in the state, with encrypted secrets."""
         found: list[dict[str, Any]] = (
             json.loads(self.state_text())["checkpoint"]["latest"].get("resources") or []
         )
@@ -199,24 +204,24 @@ class Stack:
         return found
 
     def state_text(self) -> str:
-        """Every word that the backend holds of the stack, as ``pulumi stack export`` prints it."""
+        """Return the text of the stack's state, as ``pulumi stack export`` would print it."""
         return self._state_file().read_text()
 
     def state_is_at_rest(self) -> bool:
-        """Return whether nobody wrote the state for some seconds: a file that the CLI was killed over cannot
+        """Return whether the state has not been written for 3 seconds: a file that is being written cannot
         be read.
         """
         return time.time() - self._state_file().stat().st_mtime > 3
 
     def write_state(self, resources: Sequence[Mapping[str, Any]]) -> None:
-        """Put these resources in place of the stack's, as ``pulumi stack import --force`` does."""
+        """Replace the resources in the stack's state, as ``pulumi stack import --force`` does."""
         file = self._state_file()
         document = json.loads(file.read_text())
         document["checkpoint"]["latest"]["resources"] = resources
         file.write_text(json.dumps(document))
 
     def _state_file(self) -> Path:
-        """The file of the stack that was written last, which is the one that is selected."""
+        """Return the newest state file of the project, which is that of the selected stack."""
         project = str(yaml.safe_load((self.project / "Pulumi.yaml").read_text())["name"])
         folder = Path(unquote(urlsplit(self.environment["PULUMI_BACKEND_URL"]).path))
         return max(
@@ -225,7 +230,7 @@ class Stack:
 
 
 class Shop(Stack):
-    """A stack of the project ``shop`` with a program of the test's, which makes what wanted.json says.
+    """A stack of the project ``shop``, whose program the test gives and which makes what wanted.json says.
 
     :param config: the text after ``eurekube:``, e.g. ``url=http://...``.
     """
@@ -241,7 +246,9 @@ class Shop(Stack):
             self.configure(key, value)
 
     def configure(self, key: str, value: str, *flags: str) -> None:
-        """``pulumi config set --path``; what is no secret is written into the stack's file directly."""
+        """Set a configuration value; without flags it is written into the stack's file, else by ``pulumi
+        config set --path``.
+        """
         if flags:
             self.pulumi("config", "set", "--path", *flags, f"eurekube:{key}", value)
             return
@@ -254,12 +261,14 @@ class Shop(Stack):
         self._file.write_text(yaml.safe_dump(document))
 
     def wants(self, *wanted: dict[str, Any]) -> None:
-        """Change what the program makes."""
+        """Change the resources that the program makes."""
         (self.project / "wanted.json").write_text(json.dumps(wanted))
 
 
 class Example(Stack):
-    """One of the example programs with a stack dev, on a copy, since the CLI writes into the stack's file."""
+    """A stack ``dev`` of an example program, in a copy of its project, since the CLI writes into the
+    stack's file.
+    """
 
     def __init__(self, name: str, directory: Path, environment: Mapping[str, str]) -> None:
         super().__init__(directory / "examples" / name, environment)
@@ -270,7 +279,7 @@ class Example(Stack):
             interpreter.symlink_to(sys.prefix)
 
     def init(self, config: Mapping[str, Any]) -> None:
-        """Make the stack and configure it."""
+        """Create the stack, and set its configuration."""
         self.pulumi("stack", "init", "dev")
         self.configure(config)
 
@@ -285,7 +294,7 @@ class Example(Stack):
 
 
 def endpoints_example(lab: Lab, namespace: str, service: str, directory: Path) -> Example:
-    """The example that registers a Service's endpoints, set up for this one."""
+    """Return a stack of the example that registers a Service's endpoints, configured for this Service."""
     stack = Example("endpoints", directory, own_pulumi(directory))
     stack.init(
         {

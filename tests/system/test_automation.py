@@ -1,6 +1,6 @@
-"""Stacks run by the automation worker, as an operator starts it, under a real Pulumi CLI and a file backend.
+"""Stacks run by the automation worker as the operator starts it, with a real Pulumi CLI and a file backend.
 
-The program's resources wait at a gate, a file, so that a test can do something in the middle of a run.
+The program's resources wait for a file, the gate, so that a test can act in the middle of a run.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Gated(Resource):
 
 
 class Project:
-    """A project with one stack, and workers that run it."""
+    """A project with one stack, and the workers that run it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = python_project(directory / "project", PROGRAM)
@@ -81,18 +81,18 @@ class Project:
         )
 
     def wants(self, *names: str) -> None:
-        """Change the program."""
+        """Change the resources that the program makes."""
         (self.directory / "wanted.json").write_text(json.dumps(names))
 
     def mark(self, name: str, *, there: bool) -> None:
-        """Close or open the gate, break or fix the provider."""
+        """Create or delete a file that closes the gate or breaks the provider."""
         if there:
             (self.directory / name).touch()
         else:
             (self.directory / name).unlink()
 
     def start(self, action: str, stack: str = "dev") -> subprocess.Popen[str]:
-        """Start a worker."""
+        """Start a worker with one action."""
         request = {"action": action, "stack": stack, "work_dir": str(self.directory), "timeout_seconds": 120}
         worker = subprocess.Popen(
             [sys.executable, "-m", "eurekube_provider.automation"],
@@ -108,7 +108,9 @@ class Project:
         return worker
 
     def start_and_stop_at_the_gate(self) -> subprocess.Popen[str]:
-        """Start an ``up`` that stands in the middle of a creation."""
+        """Start a worker that does an ``up``, and wait until it stands at the gate in the middle of a
+        creation.
+        """
         self.mark("closed", there=True)
         (self.directory / "arrived").unlink(missing_ok=True)
         worker = self.start("up")
@@ -120,16 +122,16 @@ class Project:
         return answer(self.start(action, stack))
 
     def started_cli(self) -> int:
-        """The process of the CLI that runs, as it was written down."""
+        """Return the process id of the running CLI, as the worker recorded it."""
         (record,) = (self.home / "eurekube-runs").glob("*.json")
         return int(json.loads(record.read_text())["pid"])
 
     def locked(self) -> list[Path]:
-        """The locks on the stack."""
+        """Return the lock files of the stack."""
         return list(self.locks.glob("*.json"))
 
     def close(self) -> None:
-        """End what a test left."""
+        """Kill the workers that a test left running."""
         for worker in self._started:
             if worker.poll() is None:
                 worker.kill()
@@ -139,7 +141,7 @@ class Project:
 
 
 def answer(worker: subprocess.Popen[str]) -> dict[str, Any]:
-    """The one line of a worker; its exit code says the same."""
+    """Wait for a worker, and return its answer, with which the exit code must agree."""
     assert worker.stdout is not None
     with worker.stdout as output:
         (line,) = output.read().splitlines()
@@ -150,14 +152,16 @@ def answer(worker: subprocess.Popen[str]) -> dict[str, Any]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
-    """A project with the stack dev, which has nothing yet."""
+    """Create a project with an empty stack dev."""
     made = Project(tmp_path)
     yield made
     made.close()
 
 
 def test_what_became_of_a_run(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Changed, unchanged or failed, with counts and a sentence; a run that failed is finished by the next."""
+    """A run reports that it changed the stack, changed nothing, or failed, with counts and a sentence; the
+    next run finishes a failed one.
+    """
     project.wants("a")
     output = project.run("preview")
     assert output["changes"] == {"create": 2}
@@ -193,7 +197,9 @@ def test_what_became_of_a_run(project: Project, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_run_that_was_killed_leaves_a_stack_that_the_next_can_use(project: Project) -> None:
-    """A dead run's lock is released, a living one's is respected, and another's is never broken."""
+    """A run releases the lock of a dead run, does nothing while a living run holds the lock, and never
+    breaks another person's lock.
+    """
     project.wants("a")
     project.start_and_stop_at_the_gate().kill()
     cli = project.started_cli()
@@ -226,7 +232,9 @@ def test_a_run_that_was_killed_leaves_a_stack_that_the_next_can_use(project: Pro
 
 
 def test_the_lock_of_a_living_run_is_never_broken(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not by another target of the same stack, and not where it was taken while a dead run's was judged."""
+    """The lock of a living run stays, even if another copy of the project asks, or if it was taken while a
+    dead run's lock was judged.
+    """
     project.wants("a")
     first = project.start_and_stop_at_the_gate()
     twin = project.directory.with_name("twin")
@@ -245,7 +253,9 @@ def test_the_lock_of_a_living_run_is_never_broken(project: Project, monkeypatch:
     end_dead = ProcessRecords.end_dead
 
     def judged_and_then(records: ProcessRecords) -> None:
-        """A person releases the stack and begins an ``up`` at this very moment."""
+        """Release the stack and begin an ``up`` as a person would, just after the worker has judged the
+        lock.
+        """
         end_dead(records)
         for lock in dead:
             lock.unlink()
@@ -265,7 +275,7 @@ def test_the_lock_of_a_living_run_is_never_broken(project: Project, monkeypatch:
 
 
 def test_a_worker_that_is_killed_alone_lets_its_run_end_in_order(project: Project) -> None:
-    """The CLI goes on without it, finishes and releases the stack."""
+    """If only the worker is killed, the CLI finishes its run and releases the stack."""
     project.wants("a")
     project.start_and_stop_at_the_gate().kill()
     project.mark("closed", there=False)
@@ -274,7 +284,7 @@ def test_a_worker_that_is_killed_alone_lets_its_run_end_in_order(project: Projec
 
 
 def test_a_run_that_is_cancelled_releases_the_stack(project: Project) -> None:
-    """Even where a resource never answers; the next run takes it up."""
+    """A cancelled run releases the stack even if a resource never answers, and the next run completes it."""
     project.wants("a")
     worker = project.start_and_stop_at_the_gate()
     worker.send_signal(signal.SIGTERM)

@@ -25,11 +25,11 @@ pytestmark = pytest.mark.lab
 WAIT_SECONDS = 60.0
 
 CLUSTER = "named-otherwise"
-"""Only the operator is informed so."""
+"""A cluster name that is set for the operator only, not for the commands."""
 
 
 def asked(capsys: pytest.CaptureFixture[str], lab: Lab, *words: str) -> tuple[int, Any]:
-    """The exit code of a command, and what it printed as JSON."""
+    """Run a command; return its exit code and its output as JSON."""
     capsys.readouterr()
     reach = ("--kubeconfig", str(lab.kubeconfig), "--eureka-url", ",".join(lab.eureka_urls))
     code = main([*words, *reach, "--output", "json"])
@@ -44,7 +44,9 @@ def test_both_worlds_as_they_are(
     namespace: str,
     start_operator: StartOperator,
 ) -> None:
-    """In sync, somebody else's, and not ready; the page has the same names, figures, words and order."""
+    """Commands and web page agree on syncers that are in sync, on another owner's instance and on an
+    unready pod.
+    """
     good, taken = f"{namespace}-good", f"{namespace}-taken"
     for name, replicas in ((good, 2), (taken, 1)):
         running(cluster, namespace, name, replicas)
@@ -134,7 +136,9 @@ def test_one_world_alone(
     namespace: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With Kubernetes alone or Eureka alone each command shows what it can, and says what is missing."""
+    """If only Kubernetes or only Eureka is reachable, each command shows what it can and says what is
+    missing.
+    """
     cluster.syncer(namespace, "alone")
     monkeypatch.delenv("EUREKA_URL", raising=False)
     assert main(["status", "-n", namespace, "--kubeconfig", str(lab.kubeconfig)]) == 2
@@ -157,7 +161,9 @@ def test_who_leads_is_looked_at_first(
     namespace: str,
     start_operator: StartOperator,
 ) -> None:
-    """Neither command says that all is well while the operator is stopped; two of them are reported."""
+    """Neither ``status`` nor ``doctor`` says that all is well while the operator is stopped, and both
+    report a second operator.
+    """
     app = f"{namespace}-app"
     running(cluster, namespace, app, 1)
     operator = start_operator(OPERATOR_NAME="west")

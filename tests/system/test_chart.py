@@ -1,4 +1,4 @@
-"""The example chart, installed by a real helm: the service brings its syncer, and takes it along."""
+"""The example chart, installed by a real helm: a service comes with its syncer, and is removed with it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ Helm = Callable[..., str]
 
 @pytest.fixture
 def helm(lab: Lab, tmp_path: Path) -> Helm:
-    """Runs helm against the lab's cluster, with a home of its own; what it printed."""
+    """Return a function that runs helm against the lab's cluster, with a home of its own, and returns the
+    output.
+    """
     program = provide([HELM])[HELM]
     homes = {f"HELM_{kind}_HOME": str(tmp_path / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
 
@@ -48,7 +50,9 @@ def helm(lab: Lab, tmp_path: Path) -> Helm:
 def test_installed_and_uninstalled_with_the_service(
     cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator, helm: Helm
 ) -> None:
-    """One command brings the service into the cluster and into Eureka, and one takes it out of both."""
+    """``helm install`` brings the service into the cluster and into Eureka, and ``helm uninstall`` removes
+    it from both.
+    """
     app = f"{namespace}-app"
     start_operator()
     notes = helm("install", app, str(CHART), "--namespace", namespace, "--set", "drain.seconds=0")
@@ -67,7 +71,9 @@ def test_installed_and_uninstalled_with_the_service(
 
 
 def test_what_the_chart_renders(helm: Helm) -> None:
-    """The doctor finds nothing in it, the labels agree, and the pod's own Eureka client is off."""
+    """The doctor finds no fault in the chart's objects, their labels agree, and the pod's own Eureka
+    client is off.
+    """
     assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
     items = {item["kind"]: item for item in yaml.safe_load_all(helm("template", "rating", str(CHART)))}
     assert set(items) == {"Deployment", "Service", "EurekaSyncer"}
@@ -85,6 +91,6 @@ def test_what_the_chart_renders(helm: Helm) -> None:
 
 
 def test_values_that_cannot_be_used(helm: Helm) -> None:
-    """The schema refuses them before anything is installed."""
+    """The chart's schema refuses a wrong value before anything is installed."""
     said = helm("template", "rating", str(CHART), "--set", "eureka.mode=node", fails=True)
     assert "eureka/mode" in said.replace(".", "/")

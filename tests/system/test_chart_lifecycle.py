@@ -38,7 +38,9 @@ Helm = Callable[..., str]
 
 @pytest.fixture
 def helm(lab: Lab, tmp_path: Path) -> Helm:
-    """Runs helm 3, or 4, against the lab's cluster, with a home of its own; what it printed."""
+    """Return a function that runs helm 3 or 4 against the lab's cluster, with a home of its own, and
+    returns the output.
+    """
     programs = provide([HELM, HELM_4])
     environment = {"HOME": str(tmp_path), "KUBECONFIG": str(lab.kubeconfig)}
 
@@ -54,9 +56,9 @@ def helm(lab: Lab, tmp_path: Path) -> Helm:
 
 @pytest.fixture
 def former_chart(helm: Helm, tmp_path: Path) -> Path:
-    """The chart of the last release as a package; before there is one, the first chart that was whole.
+    """Package the chart of the last release; before the first release, the first complete chart.
 
-    Where the history is not there, today's chart, as a version before.
+    If git's history is missing, today's chart is packaged under an earlier version.
     """
     tags = git("tag", "--list", "v*", "--sort=-version:refname", "--merged", "HEAD").decode().split()
     former = tmp_path / "former"
@@ -74,14 +76,14 @@ def former_chart(helm: Helm, tmp_path: Path) -> Path:
 
 
 def git(*words: str) -> bytes:
-    """Return git's answer; empty where it has none."""
+    """Run git, and return its output; empty if it fails."""
     done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True)
     return b"" if done.returncode else done.stdout
 
 
 @contextmanager
 def guard_kubelet(cluster: Cluster, home: str, environment: dict[str, str], log: Path) -> Iterator[None]:
-    """Runs the guard's pod and tells the API how it ended, as a kubelet does."""
+    """Run the guard's pod as a process, and report its end to the API, as a kubelet does."""
     ended = threading.Event()
     done: set[str] = set()
 
@@ -118,9 +120,9 @@ def test_installed_upgraded_and_uninstalled(
     former_chart: Path,
     tmp_path: Path,
 ) -> None:
-    """An uninstallation that would leave syncers alone is refused. Without any nothing hangs; CRDs stay.
+    """An uninstallation is refused while syncers exist; without any it ends, and the CRDs stay.
 
-    Helm 3 installs the release, and helm 4 ends it.
+    Helm 3 installs the release, and helm 4 uninstalls it.
     """
     home, app = f"{namespace}-home", f"{namespace}-app"
     values = tmp_path / "values.yaml"

@@ -1,4 +1,4 @@
-"""Values of the operator's chart with which the operator would end, or that would show a credential."""
+"""Values of the operator's chart that would end the operator or show a credential, and values that work."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ STACK = {"kind": "pulumiStack", "namespaces": "*", "stack": "infra/prod"}
 
 
 def target(**more: Any) -> dict[str, Any]:
-    """A webhook that could be used, but for ``more``; None takes a key away."""
+    """Return values with a valid webhook target, changed by ``more``; None removes a key."""
     entries = {**HOOK, **KEY, **{key.replace("_", "-"): value for key, value in more.items()}}
     return {**SECRETS, "targets": {"ci": {key: value for key, value in entries.items() if value is not None}}}
 
 
 def stack(**more: Any) -> dict[str, Any]:
-    """A Stack that could be used, but for ``more``."""
+    """Return values with a valid Stack target, changed by ``more``."""
     return {"targets": {"prod": {**STACK, **{key.replace("_", "-"): value for key, value in more.items()}}}}
 
 
 def connection(**more: Any) -> dict[str, Any]:
-    """A further Eureka."""
+    """Return values with a further Eureka connection, changed by ``more``."""
     return {"connections": {"eu": {"urls": ["http://eu:8761/eureka"], **more}}}
 
 
 def environment(**texts: str) -> dict[str, Any]:
-    """Settings by their variables."""
+    """Return values that set the operator's environment variables."""
     return {"environment": texts}
 
 
@@ -136,7 +136,7 @@ ENDING: list[tuple[dict[str, Any], str]] = [
     ({"targets": {"ci": {"kind": "hook", "namespaces": "*"}}}, "kind"),
     ({"targets": {"ci": {"kind": "automation", "namespaces": "*", "stack": "dev"}}}, "there is no work-dir"),
 ]
-"""Values with which the operator ends, and what is said of each."""
+"""Chart values with which the operator would end, and helm's message for each."""
 
 CLEAR: list[tuple[dict[str, Any], str]] = [
     (connection(proxy="http://me:s3cret@proxy:3128"), "connections: eu: the proxy must not carry"),
@@ -167,7 +167,7 @@ CLEAR: list[tuple[dict[str, Any], str]] = [
     (target(url="ftp://ci.example.com/hook?token=s3cret"), "targets: ci: url must have neither"),
     (target(authorization="Bearer s3cret"), "targets: ci: authorization would stand in clear"),
 ]
-"""Values by which a credential would stand where who may read ConfigMaps or Deployments reads it."""
+"""Chart values that would put a credential into a ConfigMap or a Deployment, and helm's message for each."""
 
 SERVED: list[dict[str, Any]] = [
     *(given for _, given in CASES.values()),
@@ -188,14 +188,14 @@ SERVED: list[dict[str, Any]] = [
     },
     stack(actions=["Up"]),
 ]
-"""Values that serve."""
+"""Chart values with which the operator starts."""
 
 
 def settings_of(objects: list[Object], folder: Path) -> Settings:
-    """The operator's settings as its container reads them, its files in a folder.
+    """Return the operator's settings as its container would read them, with its files in a folder.
 
-    :raises ConfigurationError: the operator ends.
-    :raises SystemExit: the operator ends, since it does not know an argument.
+    :raises ConfigurationError: the operator would end because of a setting.
+    :raises SystemExit: the operator would end because of an unknown argument.
     """
     found = {(item["kind"], item["metadata"]["name"]): item for item in objects}
     spec = found["Deployment", "eurekube-operator"]["spec"]["template"]["spec"]
@@ -220,7 +220,9 @@ def settings_of(objects: list[Object], folder: Path) -> Settings:
 
 
 def mounted(volume: Object, found: dict[tuple[str, str], Object], place: Path) -> None:
-    """Write what a volume shows into a folder; an empty file for what is in somebody else's Secret."""
+    """Write the files of a volume into a folder; a file from a Secret that the chart does not make is
+    empty.
+    """
     place.mkdir(exist_ok=True)
     for source in volume.get("projected", {}).get("sources", [volume]):
         kind = "ConfigMap" if "configMap" in source else "Secret"
@@ -233,7 +235,7 @@ def mounted(volume: Object, found: dict[tuple[str, str], Object], place: Path) -
 
 
 def moved(text: str, places: dict[str, Path]) -> str:
-    """A text that names files of the container, with those of this test."""
+    """Return a text in which the container's file paths are replaced by this test's."""
     for former, place in places.items():
         text = text.replace(f"{former}/", f"{place}/")
     return text
@@ -241,7 +243,7 @@ def moved(text: str, places: dict[str, Path]) -> str:
 
 @pytest.fixture(scope="module")
 def unchecked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The chart without what refuses values."""
+    """Return a copy of the chart without the schema and templates that refuse values."""
     copy = tmp_path_factory.mktemp("unchecked") / "eurekube"
     shutil.copytree(CHART, copy)
     (copy / "values.schema.json").unlink()
@@ -253,7 +255,9 @@ def unchecked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_the_operator_would_end_with_is_refused(
     given: dict[str, Any], sentence: str, unchecked: Path, tmp_path: Path
 ) -> None:
-    """The operator's pod would end with each of them; helm says what is wrong, and shows no credential."""
+    """Helm refuses values with which the operator's pod would end, says what is wrong, and shows no
+    credential.
+    """
     values = {**PLAIN, **given}
     file = tmp_path / "values.json"
     file.write_text(json.dumps(values))
@@ -269,7 +273,9 @@ def test_what_the_operator_would_end_with_is_refused(
 def test_credentials_that_would_stand_in_clear_are_refused(
     given: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
-    """With the way to keep them in a Secret, and without showing them."""
+    """Helm refuses a credential in plain values without showing it, and names the way to keep it in a
+    Secret.
+    """
     said = chart_text({**PLAIN, **given}, tmp_path, fails=True)
     assert sentence in said
     assert "s3cr" not in said
@@ -278,13 +284,15 @@ def test_credentials_that_would_stand_in_clear_are_refused(
 @pytest.mark.parametrize("version", [3, 4])
 @pytest.mark.parametrize("given", SERVED)
 def test_the_operator_takes_what_the_chart_takes(given: dict[str, Any], version: int, tmp_path: Path) -> None:
-    """By both versions of helm; nothing that a person would write is refused."""
+    """The operator starts with valid values, rendered by helm 3 and by helm 4."""
     settings = settings_of(chart_objects({**PLAIN, **given}, tmp_path, version), tmp_path)
     assert settings.operator_name == given.get("operatorName", "eurekube")
 
 
 def test_the_page_about_another_eureka_gives_the_operator_both(tmp_path: Path) -> None:
-    """Its values to helm, its files to kubectl, and the file alone to an operator that somebody starts."""
+    """docs/guides/change-url.md gives the operator its second Eureka by helm values, by kubectl, and by a
+    file alone.
+    """
     page = ROOT / "docs" / "guides" / "change-url.md"
     values, file, kustomization = (block.text for block in blocks(page) if block.language == "yaml")
     by_helm = tmp_path / "helm"
@@ -312,7 +320,9 @@ def test_the_page_about_another_eureka_gives_the_operator_both(tmp_path: Path) -
 
 
 def test_the_values_of_the_page_about_a_shared_cluster_serve(tmp_path: Path) -> None:
-    """As they stand there, and the operator reads from them whose the names are."""
+    """The operator starts with the values of docs/guides/shared-cluster.md, and reads from them who may
+    use which name.
+    """
     (values,) = (
         yaml.safe_load(block.text)
         for block in blocks(ROOT / "docs" / "guides" / "shared-cluster.md")

@@ -1,4 +1,6 @@
-"""The example workflows: what the forge's linter says, and the step that keeps one comment."""
+"""The example CI workflows: the forge's linter accepts them, and their step keeps one comment on a pull
+request.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ needs_tools = pytest.mark.skipif(
 
 @dataclass
 class Forge:
-    """Keeps comments as a forge does; ``url`` is where those of one pull request are."""
+    """A forge that keeps the comments of a pull request; ``url`` is their address."""
 
     url: str = ""
     comments: list[dict[str, Any]] = field(default_factory=list)
@@ -45,7 +47,7 @@ class Forge:
 
 @pytest.fixture
 def forge() -> Iterator[Forge]:
-    """A real HTTP server with the two calls of a forge: list comments, and write one."""
+    """Return an HTTP server with two calls of a forge: list comments, and write one."""
     kept = Forge()
 
     class Handler(BaseHTTPRequestHandler):
@@ -80,7 +82,7 @@ def forge() -> Iterator[Forge]:
             self.wfile.write(json.dumps(content).encode())
 
         def log_message(self, *_: Any) -> None:
-            """Nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         kept.url = f"http://127.0.0.1:{server.server_port}/comments"
@@ -90,7 +92,7 @@ def forge() -> Iterator[Forge]:
 
 
 def test_the_linter_of_the_forge_has_nothing_to_say() -> None:
-    """Neither about the workflows that users copy nor about this repository's own."""
+    """actionlint finds no fault in the workflows that users copy, nor in this repository's own."""
     try:
         actionlint = provide([ACTIONLINT])[ACTIONLINT]
     except LabError as error:
@@ -105,14 +107,14 @@ def test_the_linter_of_the_forge_has_nothing_to_say() -> None:
 
 
 def step(name: str) -> str:
-    """The script of one step of the workflow for pull requests."""
+    """Return the script of one step of GitHub's workflow for pull requests."""
     workflow = yaml.safe_load((CI / "discovery-preview.yml").read_text())
     (found,) = [each["run"] for each in workflow["jobs"]["preview"]["steps"] if each.get("name") == name]
     return str(found)
 
 
 def on_gitlab(part: int) -> str:
-    """A part of the job's script for merge requests."""
+    """Return one command of GitLab's job for merge requests."""
     jobs = yaml.safe_load((CI / "gitlab.yaml").read_text())
     return str(jobs["discovery-preview"]["script"][part])
 
@@ -122,7 +124,9 @@ def on_gitlab(part: int) -> str:
 def test_one_comment_is_made_and_then_kept(
     forge_name: str, forge: Forge, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The second run changes what the first one wrote; others' comments stay, whatever they begin with."""
+    """The first run writes a comment and the second one changes it; comments of others stay, whatever they
+    begin with.
+    """
     script = step("Comment") if forge_name == "github" else on_gitlab(1)
     write = "PATCH" if forge_name == "github" else "PUT"
     forge.comments.append({"id": 1, "url": "", "user": {"type": "User"}, "body": "first!"})
@@ -158,7 +162,7 @@ def test_one_comment_is_made_and_then_kept(
 def test_a_comment_of_ours_is_found_on_every_page(
     forge: Forge, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """However many comments were written before it."""
+    """The step finds its own comment even if it is on a later page of the list."""
     assert main(["summary", str(PREVIEWS / "brake.json")]) == 0
     (tmp_path / "summary.md").write_text(capsys.readouterr().out)
     forge.comments += [{"id": n, "url": "", "user": {"type": "User"}, "body": "!"} for n in range(1, 251)]
@@ -172,7 +176,9 @@ def test_a_comment_of_ours_is_found_on_every_page(
 @needs_tools
 @pytest.mark.parametrize("code", [0, 255])
 def test_a_commit_without_a_preview_says_so(tmp_path: Path, code: int) -> None:
-    """Under the mark by which the comment of an earlier one is found; the job fails."""
+    """Without a preview the comment says so, keeps the mark by which the earlier one is found, and the job
+    fails.
+    """
     for name, script in (
         ("bin/pulumi", f"echo error: no stack; exit {code}"),
         (".venv/bin/eurekube", f'PYTHONPATH={ROOT} exec {sys.executable} -m eurekube_provider.cli.main "$@"'),
@@ -195,7 +201,7 @@ def test_a_commit_without_a_preview_says_so(tmp_path: Path, code: int) -> None:
 
 
 def test_every_action_is_pinned_by_commit() -> None:
-    """A tag can be moved."""
+    """Each action is named by a commit, since a tag can be moved."""
     for path in CI.glob("*.yml"):
         used = re.findall(r"uses: (\S+)", path.read_text())
         assert used

@@ -1,4 +1,4 @@
-"""``eurekube apply`` and ``remove`` on real servers: the program without an engine and without a state."""
+"""``eurekube apply`` and ``remove`` on real servers: a Pulumi program without Pulumi's engine and state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Cli = Callable[..., str]
 
 @pytest.fixture
 def cli(lab: Lab, unique_name: str) -> Cli:
-    """Runs ``eurekube`` for a stack of the test's own; what it printed."""
+    """Return a function that runs ``eurekube`` for a stack of the test's own, and returns the output."""
     config = {
         "url": ",".join(lab.eureka_urls),
         "kubeconfig": str(lab.kubeconfig),
@@ -67,21 +67,21 @@ def registration(application: str, **changes: Any) -> dict[str, Any]:
 
 
 def held(eureka: Peers, name: str, port: int = 8080) -> Instance | None:
-    """Return a registration as Eureka holds it."""
+    """Return a registration as Eureka holds it; None if it is not there."""
     return eureka.read(name, f"{name}.dev.eurekube:{name}:{port}")
 
 
 def touched(output: str) -> set[str]:
-    """The lines of a plan that say more than that something is as it should be."""
+    """Return the lines of a plan that announce a change."""
     return {line for line in output.splitlines() if line[0] != " "}
 
 
 def test_apply_makes_everything_and_remove_takes_it_down(
     cli: Cli, cluster: Cluster, eureka: Peers, unique_name: str, start_operator: StartOperator
 ) -> None:
-    """Twice changes nothing; what goes from the program goes from the cluster and from Eureka.
+    """A second apply changes nothing; what leaves the program leaves the cluster and Eureka.
 
-    The namespace of the syncers was there before, and stays somebody else's.
+    The syncers' namespace existed before, and stays.
     """
     assert "+ EurekaSyncer" in cli("apply", "--dry-run")
     assert held(eureka, unique_name) is None
@@ -122,7 +122,7 @@ def test_apply_makes_everything_and_remove_takes_it_down(
 def test_remove_waits_for_an_operator_and_says_so(
     cli: Cli, cluster: Cluster, eureka: Peers, unique_name: str
 ) -> None:
-    """Nobody serves the finalizer: the rest is kept, so that an operator still can."""
+    """Remove keeps the rest while no operator serves a syncer's finalizer, so that an operator still can."""
     cli("apply")
     path = SYNCERS.path(unique_name, "rating")
     finalizers = {"metadata": {"finalizers": ["eurekube.io/deregister"]}}
@@ -140,7 +140,7 @@ def test_remove_waits_for_an_operator_and_says_so(
 def test_somebody_elses_instance_stops_apply_with_a_sentence(
     cli: Cli, eureka: Peers, unique_name: str
 ) -> None:
-    """And the plan says so before."""
+    """Apply refuses to replace another owner's instance, and its dry run says so before."""
     Writer(eureka).register(
         Instance(
             unique_name, f"{unique_name}.dev.eurekube:{unique_name}:8080", "10.0.0.1", "10.0.0.1", Port(1)
@@ -164,7 +164,7 @@ def test_somebody_elses_instance_stops_apply_with_a_sentence(
 def test_wrong_settings_are_reported_in_one_sentence(
     cli: Cli, changes: dict[str, str], sentence: str
 ) -> None:
-    """The sentence has the attempt and the remedy."""
+    """The one sentence names what was attempted and how to fix it."""
     said = cli("apply", fails=True, **changes)
     assert sentence in said
     assert len(said.splitlines()) == 1

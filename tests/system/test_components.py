@@ -1,6 +1,6 @@
-"""The components in somebody's own program, under a real Pulumi CLI with its Kubernetes provider.
+"""The components in a user's own program, under a real Pulumi CLI with its Kubernetes provider.
 
-The program makes what a file beside it says, so that a test changes the program by writing the file.
+The program makes what a file beside it says: a test changes the program by writing that file.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ for name, patience in wanted["syncers"].items():
 
 @pytest.fixture
 def monitoring(cluster: Cluster) -> None:
-    """The kinds of the Prometheus Operator, without their schemas."""
+    """Install the kinds of the Prometheus Operator, without their schemas."""
     for kind, plural in (("ServiceMonitor", "servicemonitors"), ("PrometheusRule", "prometheusrules")):
         schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
@@ -161,14 +161,14 @@ def monitoring(cluster: Cluster) -> None:
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[Lab]:
-    """The Eureka that this operator writes to asks for a password."""
+    """Start the Eureka server to which the operator writes, and which asks for a password."""
     with Lab(eureka=1, kubernetes=False, security="basic") as lab:
         yield lab
 
 
 @pytest.fixture
 def eureka(secured: Lab) -> Iterator[Peers]:
-    """The servers, as somebody who has the password may talk to them."""
+    """Return a client of the Eureka servers that knows the password."""
     peers = Peers(Connection(tuple(secured.eureka_urls), EUREKA_USER, EUREKA_PASSWORD))
     yield peers
     peers.close()
@@ -176,7 +176,7 @@ def eureka(secured: Lab) -> Iterator[Peers]:
 
 @pytest.fixture
 def stack(lab: Lab, tmp_path: Path, monitoring: None) -> Stack:  # noqa: ARG001 - knows the kinds
-    """A stack of such a program."""
+    """Create a stack of the program with components."""
     stack = Shop(tmp_path, PROGRAM, "components")
     stack.environment["KUBECONFIG"] = str(lab.kubeconfig)
     return stack
@@ -184,7 +184,7 @@ def stack(lab: Lab, tmp_path: Path, monitoring: None) -> Stack:  # noqa: ARG001 
 
 @pytest.fixture
 def others(cluster: Cluster) -> Iterator[None]:
-    """Another team's namespace, with a syncer that this stack does not know."""
+    """Create another team's namespace, with a syncer that the stack does not know."""
     cluster.namespace(OTHERS)
     cluster.deployment(OTHERS, "cart", 1)
     cluster.service(OTHERS, "cart")
@@ -196,13 +196,13 @@ def others(cluster: Cluster) -> Iterator[None]:
 
 
 def wants(stack: Stack, eureka: Peers, *, more: Object | None = None, **syncers: int | None) -> None:
-    """Change the program."""
+    """Change the components that the program makes."""
     wanted = {"url": eureka.connection.service_urls[0], "syncers": syncers, **(more or {})}
     (stack.project / "wanted.json").write_text(json.dumps(wanted))
 
 
 def condition(cluster: Cluster, namespace: str, name: str) -> dict[str, Any]:
-    """A syncer's condition Ready, empty where there is none."""
+    """Return a syncer's condition Ready; empty if there is none."""
     status = (cluster.get(SYNCERS, name, namespace) or {}).get("status") or {}
     return next((one for one in status.get("conditions") or () if one["type"] == "Ready"), {})
 
@@ -215,7 +215,9 @@ def test_the_components_together(
     others: None,  # noqa: ARG001 - has a syncer of its own
     tmp_path: Path,
 ) -> None:
-    """Made, worked with, waited for, refused where they must be, and removed beside another team's."""
+    """The components are made, work, wait for each other, refuse what they must, and leave another team's
+    objects in place.
+    """
     wants(stack, eureka)
     shown = stack.pulumi("preview", "--diff")  # what is not known yet, or secret, hides nothing else
     assert len(re.findall(rf"minReadySeconds *: {DRAIN_SECONDS}\n", shown)) == 2
@@ -301,7 +303,9 @@ def test_the_components_together(
 
 
 def the_operator_fits_where_it_is_put(cluster: Cluster) -> None:
-    """Its namespace enforces what is restricted, its pods run there, and on every node."""
+    """Check that the operator's namespace enforces the restricted Pod Security level, and that the
+    operator's pods run there.
+    """
     with pytest.raises(KubernetesError, match="violates PodSecurity"):
         cluster.apply(
             PODS,
@@ -322,7 +326,7 @@ def the_operator_fits_where_it_is_put(cluster: Cluster) -> None:
 
 
 def variables(cluster: Cluster) -> dict[str, str]:
-    """Return the operator's environment as a kubelet makes it, without the facts about the pod."""
+    """Return the operator's environment as a kubelet would make it, without facts about the pod."""
     found = {}
     for entry in environment_of(cluster):
         reference = entry.get("valueFrom", {}).get("secretKeyRef")
@@ -335,7 +339,7 @@ def variables(cluster: Cluster) -> dict[str, str]:
 
 
 def environment_of(cluster: Cluster) -> list[Object]:
-    """The variables of the operator's container, as its Deployment says them."""
+    """Return the environment entries of the operator's container in its Deployment."""
     (container,) = (cluster.get(DEPLOYMENTS, "eurekube-operator", HOME) or {})["spec"]["template"]["spec"][
         "containers"
     ]
@@ -344,7 +348,7 @@ def environment_of(cluster: Cluster) -> list[Object]:
 
 
 def credentials_of(cluster: Cluster) -> dict[str, str]:
-    """Each of the operator's credentials, and the Secret that it comes from."""
+    """Return the operator's credentials, each with the name of its Secret."""
     given = variables(cluster)
     return {
         given[entry["name"]]: entry["valueFrom"]["secretKeyRef"]["name"]
@@ -354,7 +358,9 @@ def credentials_of(cluster: Cluster) -> dict[str, str]:
 
 
 def the_operator_takes_it_from_the_vault(cluster: Cluster, stack: Stack) -> None:
-    """The component keeps what it still needs itself, and the Secret waits for nothing but the namespace."""
+    """Check that the operator reads its credentials from the vault's Secret, and its CA from the
+    component.
+    """
     assert credentials_of(cluster) == {EUREKA_USER: "vault", EUREKA_PASSWORD: "vault"}
     assert variables(cluster)["EUREKA_CA_FILE"] == "/etc/eurekube/ca.crt"
     spec = (cluster.get(DEPLOYMENTS, "eurekube-operator", HOME) or {})["spec"]["template"]["spec"]
@@ -366,7 +372,7 @@ def the_operator_takes_it_from_the_vault(cluster: Cluster, stack: Stack) -> None
 
 
 def the_workloads_drain(cluster: Cluster) -> None:
-    """Both kinds, as the API server has them."""
+    """Check that the Deployment and the StatefulSet have the fields of a drain."""
     for resource, name in ((DEPLOYMENTS, "rating"), (STATEFUL_SETS, "ledger")):
         spec = (cluster.get(resource, name, TEAM) or {})["spec"]
         pod = spec["template"]["spec"]
@@ -399,10 +405,11 @@ for namespace, given in wanted.items():
 
 @pytest.mark.timeout(900)  # four runs, each with all objects of two operators
 def test_a_namespace_that_was_there_before_stays(lab: Lab, cluster: Cluster, tmp_path: Path) -> None:
-    """And with it what others have in it. So does one that the component made, once it is asked not to.
+    """A namespace that existed before the stack survives its destroy, with the objects of others in it.
 
-    A namespace that was there is refused before Pulumi's Kubernetes plugin, which before 4.29 takes over
-    what it is to make (#2926 in its changelog), hears of it.
+    A namespace that the component made also stays, once ``create_namespace`` is false. A component for an
+    existing namespace is refused before Pulumi's Kubernetes plugin is asked, which before 4.29 takes over
+    existing objects (#2926 in its changelog).
     """
 
     stack = Shop(tmp_path, HOUSED, "housed")
@@ -462,12 +469,12 @@ for name in wanted["operators"]:
 
 
 def several(stack: Stack, *operators: str, keep_crds: bool = True) -> None:
-    """Change that program."""
+    """Change the operators that the program makes."""
     (stack.project / "wanted.json").write_text(json.dumps({"operators": operators, "keep_crds": keep_crds}))
 
 
 def steps_of_crds(stack: Stack) -> set[tuple[str, str]]:
-    """Return a preview's steps on CRDs, and those of which resources of the program."""
+    """Return the operations on CRDs in a preview, each with the resource's name."""
     steps = json.loads(stack.pulumi("preview", "--json"))["steps"]
     return {
         (step["op"], step["urn"].rpartition("::")[2])
@@ -478,7 +485,9 @@ def steps_of_crds(stack: Stack) -> set[tuple[str, str]]:
 
 @pytest.mark.timeout(900)  # eight runs, each with all objects of two operators
 def test_several_operators_in_one_program(lab: Lab, cluster: Cluster, tmp_path: Path) -> None:
-    """Each has CRDs of its own in the state, which goes on where those of 0.1.0 had no such names."""
+    """Each operator has CRD resources of its own in the state; a state of 0.1.0, which had no such names,
+    goes on.
+    """
     names = "eurekamirrors.eurekube.io", "eurekasyncers.eurekube.io", "stackrefreshes.eurekube.io"
 
     def uids() -> list[str]:

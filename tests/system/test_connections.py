@@ -1,4 +1,4 @@
-"""Several Eurekas at one operator: which one a syncer registers at, and how it moves."""
+"""An operator with several Eureka connections: where a syncer registers, and how it moves between them."""
 
 from __future__ import annotations
 
@@ -36,25 +36,27 @@ from tests.system.test_syncer_fields import Shop
 pytestmark = pytest.mark.lab
 
 LISTED_SECONDS = 4.0
-"""Within so long each connection has listed what the other one registered: it is read every second."""
+"""Seconds until a connection, which reads every second, has listed the registrations of another one."""
 
 HANGS_SECONDS = 20.0
-"""The time-out for who does not answer: what takes less than half of it did not wait for that."""
+"""Time-out for a server that does not answer, in seconds: an action that takes less than half of it did
+not wait.
+"""
 
 
 class Part(Protocol):
-    """Something of the operator that runs."""
+    """Part of an operator that runs between start and stop."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start the part."""
 
     def stop(self) -> None:
-        """End."""
+        """Stop the part."""
 
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[Peers]:
-    """Another Eureka, which knows nothing of the first."""
+    """Return a client of a second Eureka, which shares nothing with the first."""
     with Lab(eureka=1, kubernetes=False) as running:
         peers = Peers(Connection.parse(running.eureka_urls))
         yield peers
@@ -63,7 +65,7 @@ def elsewhere() -> Iterator[Peers]:
 
 @pytest.fixture
 def way(elsewhere: Peers) -> Iterator[Proxy]:
-    """The operator's way to the other Eureka."""
+    """Return a proxy between the operator and the second Eureka."""
     port = urlsplit(elsewhere.peers[0].url).port
     assert port is not None
     with Proxy(port) as running:
@@ -71,7 +73,7 @@ def way(elsewhere: Peers) -> Iterator[Proxy]:
 
 
 class Listener:
-    """Has a controller look again."""
+    """A registry's listener that has the controller reconcile."""
 
     def __init__(self, controller: Controller) -> None:
         self.owner_changed = controller.owner_changed
@@ -80,7 +82,7 @@ class Listener:
 
 @pytest.fixture
 def controller(lab: Lab, namespace: str, way: Proxy) -> Iterator[Controller]:
-    """A controller with the connections ``default`` and ``elsewhere``, on the test's namespace."""
+    """Start a controller with the connections ``default`` and ``elsewhere`` for the test's namespace."""
     there = replace(
         Connection.parse(f"http://127.0.0.1:{way.port}/eureka"), read_timeout_seconds=HANGS_SECONDS
     )
@@ -91,7 +93,7 @@ def controller(lab: Lab, namespace: str, way: Proxy) -> Iterator[Controller]:
 
 @contextmanager
 def leading(lab: Lab, namespace: str, connections: Mapping[str, Connection]) -> Iterator[Controller]:
-    """A controller that leads, with these connections, on the test's namespace."""
+    """Start a controller that leads, with these connections, for the test's namespace."""
     access = KubeAccess.load(lab.kubeconfig)
     identity = Identity("several", "uid")
     queue: WorkQueue[SyncerKey] = WorkQueue()
@@ -131,7 +133,9 @@ def leading(lab: Lab, namespace: str, connections: Mapping[str, Connection]) -> 
 def test_a_syncer_moves_to_another_eureka(
     cluster: Cluster, eureka: Peers, elsewhere: Peers, namespace: str
 ) -> None:
-    """It is registered at the new one, then removed from the old one; a deletion looks at both."""
+    """A moved syncer's instances are registered at the new Eureka before they leave the old one; a
+    deletion looks at both.
+    """
     shop = Shop(cluster, eureka, namespace)
     shop.service()
     shop.slices(shop.endpoint(1), shop.endpoint(2))
@@ -159,7 +163,7 @@ def test_a_syncer_moves_to_another_eureka(
 def test_nothing_is_removed_between_two_connections_to_one_eureka(
     lab: Lab, cluster: Cluster, eureka: Peers, namespace: str
 ) -> None:
-    """Each lists what was registered by the other, and a removal there would be one here."""
+    """If two connections lead to one Eureka, moving a syncer between them removes none of its instances."""
     here = Connection.parse(lab.eureka_urls)
     shop = Shop(cluster, eureka, namespace)
     shop.service()
@@ -184,8 +188,8 @@ def test_nothing_is_removed_between_two_connections_to_one_eureka(
 def test_an_eureka_that_hangs_holds_up_no_other(
     controller: Controller, cluster: Cluster, eureka: Peers, elsewhere: Peers, way: Proxy, namespace: str
 ) -> None:
-    """However many syncers wait for it: news for another one are sent at once, by a new
-    leader too. The one that hung hears the rest when it answers.
+    """A Eureka that hangs delays no other, however many syncers wait for it, even after a change of
+    leader. The Eureka that hung gets its changes when it answers again.
     """
     shops = [Shop(cluster, eureka, namespace) for _ in range(WORKERS + 5)]
     for number, shop in enumerate(shops):
@@ -222,7 +226,9 @@ def test_an_eureka_that_hangs_holds_up_no_other(
 def test_eureka_goes_and_comes_back(
     lab: Lab, cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
 ) -> None:
-    """While Eureka does not answer each syncer says so, though nothing changes; and once that it is back."""
+    """Each syncer's status says that Eureka does not answer, and later that it does, even if nothing else
+    changes.
+    """
     shop = Shop(cluster, eureka, namespace)
     shop.service()
     shop.slices(shop.endpoint(1))

@@ -1,4 +1,6 @@
-"""An installation without extras, from a built wheel: no Kubernetes is known, and no plugin is asked for."""
+"""An installation from a wheel without extras: it has no Kubernetes package, and asks for no Kubernetes
+plugin.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ EurekaApplication("rating", {"application": "rating", "port": 80, "instances": {
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel, and of the packages around this test only what it requires."""
+    """Create a virtual environment with the built wheel and only the packages that it requires."""
     folder = tmp_path_factory.mktemp("core")
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
@@ -56,7 +58,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def required(described: PathDistribution) -> set[str]:
-    """The packages that one needs without extras, and those that they need."""
+    """Return the names of the packages that a distribution requires without extras, directly or not."""
     found: set[str] = set()
     asked = list(described.requires or ())
     while asked:
@@ -70,7 +72,7 @@ def required(described: PathDistribution) -> set[str]:
 
 
 def link(name: str, packages: Path) -> None:
-    """Install a package as it is installed for this test."""
+    """Link an installed package of this interpreter into another environment."""
     there = distribution(name)
     for top in {path.parts[0] for path in there.files or ()} - {"..", "__pycache__"}:
         target = packages / top
@@ -80,7 +82,9 @@ def link(name: str, packages: Path) -> None:
 
 @pytest.fixture
 def stack(installed: Path, tmp_path: Path) -> Stack:
-    """A project whose program only registers, for a CLI that finds no plugin and must not fetch one."""
+    """Create a project whose program only registers, for a CLI that finds no plugin and must not download
+    one.
+    """
     environment = own_pulumi(tmp_path)
     del environment["PYTHONPATH"]
     programs = tmp_path / "bin"
@@ -103,7 +107,7 @@ def stack(installed: Path, tmp_path: Path) -> Stack:
 
 @needs_language_host("says which plugins a program needs")
 def test_a_program_that_only_registers_asks_for_no_kubernetes(stack: Stack, installed: Path) -> None:
-    """Its preview runs where there is no Kubernetes plugin; beside pulumi-kubernetes it would want one."""
+    """The preview runs without a Kubernetes plugin; with pulumi-kubernetes installed it would want one."""
     assert "3 to create" in stack.pulumi("preview")
     assert "kubernetes" not in stack.pulumi("about", "--json").partition('"host"')[0]
 
@@ -118,13 +122,13 @@ def test_a_program_that_only_registers_asks_for_no_kubernetes(stack: Stack, inst
 
 
 def test_the_native_provider_needs_no_more(stack: Stack, installed: Path) -> None:
-    """The CLI reads its schema from the installed program."""
+    """The CLI reads the native provider's schema from the program that the wheel installs."""
     plugin = installed / "bin" / "pulumi-resource-eurekube"
     assert '"eurekube:index:Instance"' in stack.pulumi("package", "get-schema", str(plugin))
 
 
 def test_a_component_is_refused_in_a_sentence(stack: Stack) -> None:
-    """It names what is missing, and how it is installed."""
+    """The error of a component names the missing package, and how to install it."""
     (stack.project / "__main__.py").write_text("from eurekube_provider import EurekubeOperator\n")
     output = stack.pulumi("preview", fails=True)
     assert "EurekubeOperator needs the package pulumi-kubernetes, which is not installed" in output
@@ -132,7 +136,7 @@ def test_a_component_is_refused_in_a_sentence(stack: Stack) -> None:
 
 
 def test_the_operator_is_refused_in_a_sentence(installed: Path) -> None:
-    """It names the extra, not the module that was not found."""
+    """The error of the operator names the missing extra, not the module that was not found."""
     command = [str(installed / "bin" / "python"), "-m", "eurekube_provider.operator", "--once"]
     done = subprocess.run(command, cwd=installed, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""Refusals of the API server itself: one sentence for each rule of the schema."""
+"""Specs that the API server refuses: one sentence for each rule of the CRDs' schemas."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ RULES: list[tuple[Object, str]] = [
     ),
     ({**POD, "eureka": "EU"}, "must be the name of a connection, such as eu-west"),
 ]
-"""A wrong spec, and the sentence that it is refused with."""
+"""Wrong EurekaSyncer specs, each with the sentence of the refusal."""
 
 BOUNDS: list[tuple[Object, str]] = [
     ({**POD, "mode": "node"}, '"pod", "service"'),
@@ -131,7 +131,7 @@ BOUNDS: list[tuple[Object, str]] = [
     ({**POD, "metadataFromLabels": ["a", "a"]}, "Duplicate value"),
     ({**POD, "paused": "yes"}, "must be of type boolean"),
 ]
-"""A spec out of its bounds, and what the answer names."""
+"""EurekaSyncer specs out of bounds, each with a part of the refusal."""
 
 REFRESH: Object = {"selector": {"app": "rating"}, "action": "Refresh", "target": "prod"}
 
@@ -154,7 +154,7 @@ REFRESH_RULES: list[tuple[Object, str]] = [
     ({**REFRESH, "minIntervalSeconds": 86401}, "less than or equal to 86400"),
     ({"selector": {"app": "rating"}, "action": "Up"}, "spec.target: Required value"),
 ]
-"""StackRefreshes that the API server refuses, and what it says."""
+"""Wrong StackRefresh specs, each with the sentence of the refusal."""
 
 MIRROR: Object = {"application": "review"}
 ALL: Object = {"pattern": "SHOP-*", "allow": ["SHOP-REVIEW"]}
@@ -193,7 +193,7 @@ MIRROR_RULES: list[tuple[Object, str]] = [
     ),
     ({**MIRROR, "maxServices": 0}, "greater than or equal to 1"),
 ]
-"""EurekaMirrors that the API server refuses, and what it says."""
+"""Wrong EurekaMirror specs, each with the sentence of the refusal."""
 
 _LONG_NAME = "the name must have at most 63 characters, since it becomes a label's value"
 
@@ -230,7 +230,7 @@ def create(
     kind: str = "EurekaSyncer",
     name: str = "rating",
 ) -> Object:
-    """Return the API server's form of a custom resource; nothing is stored."""
+    """Create a custom resource by a dry run; return the object as the API server would store it."""
     body = {
         "apiVersion": "eurekube.io/v1alpha1",
         "kind": kind,
@@ -241,7 +241,7 @@ def create(
 
 
 def messages(schema: Any) -> Iterator[str]:
-    """Every rule's message in a schema."""
+    """Yield the message of every rule in a schema."""
     if isinstance(schema, dict):
         for rule in schema.get("x-kubernetes-validations", ()):
             yield rule["message"]
@@ -254,7 +254,7 @@ def messages(schema: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize(("spec", "sentence"), [*RULES, *BOUNDS])
 def test_bad_input_is_refused_with_a_sentence(cluster: Cluster, spec: Object, sentence: str) -> None:
-    """The API server says what is wrong, and nothing reaches the operator."""
+    """The API server refuses a wrong EurekaSyncer, and says what is wrong."""
     with pytest.raises(KubernetesError) as refused:
         create(cluster, spec)
     assert refused.value.status_code == 422
@@ -265,7 +265,7 @@ def test_bad_input_is_refused_with_a_sentence(cluster: Cluster, spec: Object, se
 def test_a_bad_stack_refresh_is_refused_with_a_sentence(
     cluster: Cluster, spec: Object, sentence: str
 ) -> None:
-    """As a syncer is."""
+    """The API server refuses a wrong StackRefresh, and says what is wrong."""
     with pytest.raises(KubernetesError) as refused:
         create(cluster, spec, REFRESHES, "StackRefresh")
     assert refused.value.status_code == 422
@@ -274,7 +274,7 @@ def test_a_bad_stack_refresh_is_refused_with_a_sentence(
 
 @pytest.mark.parametrize(("spec", "sentence"), MIRROR_RULES)
 def test_a_bad_mirror_is_refused_with_a_sentence(cluster: Cluster, spec: Object, sentence: str) -> None:
-    """As a syncer is."""
+    """The API server refuses a wrong EurekaMirror, and says what is wrong."""
     with pytest.raises(KubernetesError) as refused:
         create(cluster, spec, MIRRORS, "EurekaMirror")
     assert refused.value.status_code == 422
@@ -282,14 +282,16 @@ def test_a_bad_mirror_is_refused_with_a_sentence(cluster: Cluster, spec: Object,
 
 
 def test_a_mirror_may_not_be_called_by_more_than_a_label_holds(cluster: Cluster) -> None:
-    """A mirror's name becomes a label, which bounds its length."""
+    """A mirror's name becomes a label value, which has at most 63 characters."""
     assert create(cluster, MIRROR, MIRRORS, "EurekaMirror", "a" * 63)["metadata"]["name"] == "a" * 63
     with pytest.raises(KubernetesError, match=_LONG_NAME):
         create(cluster, MIRROR, MIRRORS, "EurekaMirror", "a" * 64)
 
 
 def test_a_mirror_of_one_field(cluster: Cluster) -> None:
-    """Nothing else is needed; the operator's defaults are the schema's, and nothing gets lost."""
+    """A mirror needs one field; the operator's defaults are those of the schema, and the API server drops
+    no field.
+    """
     stored = create(cluster, MIRROR, MIRRORS, "EurekaMirror")
     metadata = {"namespace": "default", "name": "rating"}
     assert Mirror.from_object(stored) == Mirror.from_object({"metadata": metadata, "spec": MIRROR})
@@ -315,7 +317,7 @@ def test_a_mirror_of_one_field(cluster: Cluster) -> None:
 
 
 def test_a_stack_refresh_of_three_fields(cluster: Cluster) -> None:
-    """Nothing else is needed, and nothing that is said gets lost."""
+    """A StackRefresh needs three fields, and the API server drops no field."""
     stored = create(cluster, REFRESH, REFRESHES, "StackRefresh")
     assert stored["spec"] == {**REFRESH, "paused": False}
     full = {
@@ -329,7 +331,7 @@ def test_a_stack_refresh_of_three_fields(cluster: Cluster) -> None:
 
 
 def test_every_rule_is_tried() -> None:
-    """No sentence of the schemas is left out above."""
+    """This module tries every message of the CRDs' schemas."""
     tried = {
         "EurekaMirror": [*MIRROR_RULES, ({}, _LONG_NAME)],
         "EurekaSyncer": RULES,
@@ -342,7 +344,7 @@ def test_every_rule_is_tried() -> None:
 
 
 def test_mode_and_selector_are_enough(cluster: Cluster) -> None:
-    """Every other field has a default, and the operator's own defaults are those of the schema."""
+    """Every other field of a syncer has a default, and the operator's defaults are those of the schema."""
     stored = create(cluster, POD)
     metadata = {"namespace": "default", "name": "rating"}
     assert Syncer.from_object(stored) == Syncer.from_object({"metadata": metadata, "spec": POD})
@@ -364,12 +366,12 @@ def test_mode_and_selector_are_enough(cluster: Cluster) -> None:
     ],
 )
 def test_good_input_is_taken_as_it_is(cluster: Cluster, spec: Object) -> None:
-    """Inputs of the documentation are accepted, and nothing of them is dropped."""
+    """The API server accepts the specs of the documentation, and drops no field."""
     assert spec.items() <= create(cluster, spec)["spec"].items()
 
 
 def test_an_object_from_before_a_rule_goes_on(cluster: Cluster) -> None:
-    """The operator goes on to write finalizer and status of a stored object that would be refused today."""
+    """The operator still writes finalizer and status of a stored object that today's rules would refuse."""
     (crd,) = (one for one in crd_documents() if one["spec"]["names"]["kind"] == "EurekaSyncer")
     today = copy.deepcopy(crd)
     # Under names of its own: other tests of this cluster ask kubectl for eurekasyncers.

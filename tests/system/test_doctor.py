@@ -1,4 +1,6 @@
-"""``eurekube doctor`` on real servers: quiet where all is well, each fault found, each patch fixes."""
+"""``eurekube doctor`` on real servers: it finds nothing in a healthy setup, and each planted fault, and
+its patches fix them.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ FAST = (
     "--server-cache-seconds 0 --client-fetch-seconds 1 --load-balancer-cache-seconds 0"
     " --replication-seconds 0 --margin-seconds 0"
 )
-"""Callers with fast caches."""
+"""Options that describe callers with fast caches."""
 
 UNRENEWED = 60
 PRE_STOP = {"preStop": {"sleep": {"seconds": 120}}}
@@ -48,9 +50,9 @@ Doctor = Callable[..., Answer]
 
 @pytest.fixture(scope="module")
 def eurekas() -> Iterator[Lab]:
-    """Two servers that are peers, with nothing in them but what these tests put there.
+    """Start two Eureka servers that are peers, which hold only what these tests register.
 
-    Their lists, which a doctor reads, are a second old at most: these tests wait for them at each step.
+    Their lists, which the doctor reads, are a second old at most: these tests wait for them at each step.
     """
     with Lab(eureka=2, kubernetes=False, eureka_settings=LISTS_EACH_SECOND) as running:
         yield running
@@ -58,7 +60,7 @@ def eurekas() -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def registry(eurekas: Lab) -> Iterator[Peers]:
-    """They, as anybody may talk to them."""
+    """Return a client of both Eureka servers."""
     peers = Peers(Connection(tuple(eurekas.eureka_urls)))
     yield peers
     peers.close()
@@ -68,7 +70,7 @@ def registry(eurekas: Lab) -> Iterator[Peers]:
 def operator(
     lab: Lab, eurekas: Lab, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Operator]:
-    """An operator for both namespaces."""
+    """Start an operator for the namespaces of these tests."""
     for name in (WELL, ILL, STORE):
         cluster.namespace(name)
     environment = operator_environment(
@@ -83,7 +85,7 @@ def operator(
 
 @pytest.fixture
 def doctor(lab: Lab, eurekas: Lab, capsys: pytest.CaptureFixture[str]) -> Doctor:
-    """Runs ``eurekube doctor``: its exit code, and what it printed on both streams."""
+    """Return a function that runs ``eurekube doctor`` and returns exit code, output and error output."""
 
     def run(*arguments: str, url: str = "") -> Answer:
         capsys.readouterr()
@@ -107,7 +109,7 @@ def deployment(
     annotations: dict[str, str] | None = None,
     sidecars: tuple[dict[str, Any], ...] = (),
 ) -> None:
-    """A Deployment of one pod and its Service; as it should be, by default."""
+    """Create a Deployment of one pod and its Service, which are sound unless an argument says otherwise."""
     container: dict[str, Any] = {
         "name": "main",
         "image": f"example.invalid/{name}",
@@ -139,12 +141,12 @@ def deployment(
 
 
 def address(cluster: Cluster, name: str) -> str:
-    """The address of the one pod of a Service."""
+    """Return the address of the one pod of a Service."""
     return wait_for(lambda: cluster.ready_addresses(ILL, name), f"{name} to be ready", 60.0)[0]
 
 
 def wait_served(cluster: Cluster, namespace: str, name: str, *reasons: str) -> None:
-    """Wait until the operator says one of these of a syncer."""
+    """Wait until a syncer's condition Synced has one of these reasons."""
 
     def is_served() -> bool:
         status = (cluster.get(SYNCERS, name, namespace) or {}).get("status") or {}
@@ -158,7 +160,7 @@ def wait_served(cluster: Cluster, namespace: str, name: str, *reasons: str) -> N
 def stranger(
     application: str, place: str, host: str = "", *, age_seconds: float = 3600, **more: Any
 ) -> Instance:
-    """An instance that registered itself, long ago by default."""
+    """Return an instance that registered itself, an hour ago by default."""
     stamp = int((time.time() - age_seconds) * 1000)
     lease = EurekaLease(30, 3600)  # outlives the tests without a renewal
     return Instance(
@@ -174,7 +176,9 @@ def stranger(
 
 
 def awaited(doctor: Doctor, is_enough: Callable[[Answer], bool], *arguments: str) -> Answer:
-    """Look until the answer will do, and for at most a minute; the last answer."""
+    """Run the doctor until its answer satisfies ``is_enough``, for at most a minute; return the last
+    answer.
+    """
     deadline = time.monotonic() + 60.0
     while not is_enough(answer := doctor(*arguments)) and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -183,7 +187,7 @@ def awaited(doctor: Doctor, is_enough: Callable[[Answer], bool], *arguments: str
 
 
 def test_nothing_is_found_where_all_is_well(cluster: Cluster, registry: Peers, doctor: Doctor) -> None:
-    """A drained Deployment, its syncer, two Eureka servers that agree: exit code 0, and nothing to fix."""
+    """The doctor exits with 0 for a drained Deployment, its syncer and two Eureka servers that agree."""
     deployment(cluster, WELL, "sound")
     cluster.service(WELL, "sound")
     cluster.syncer(WELL, "sound")
@@ -203,7 +207,7 @@ def test_nothing_is_found_where_all_is_well(cluster: Cluster, registry: Peers, d
 
 
 def wait_agreed(registry: Peers) -> None:
-    """Wait until the servers have updated each other of everything, and show it in their lists."""
+    """Wait until both servers list the same instances."""
 
     def is_agreed() -> bool:
         lists, _ = registry.each(lambda peer: {(*one.key, one.status) for one in listed_now(peer.url)})
@@ -218,7 +222,7 @@ def wait_agreed(registry: Peers) -> None:
 def test_the_guide_to_a_migration(
     lab: Lab, eurekas: Lab, cluster: Cluster, registry: Peers, tmp_path: Path
 ) -> None:
-    """Every command of docs/guides/migration.md, as it stands there, for callers with fast caches."""
+    """Every command of docs/guides/migration.md works as written, for callers with fast caches."""
     kubectl = find_kubectl()
     if kubectl is None:
         pytest.skip("no kubectl")
@@ -235,7 +239,7 @@ def test_the_guide_to_a_migration(
     }
 
     def take(count: int) -> str:
-        """The next steps; what they printed."""
+        """Run the next steps of the guide; return their output."""
         script = "".join([setting, *steps[:count]])
         del steps[:count]
         return run_commands(script, tmp_path, environment)
@@ -290,7 +294,9 @@ def test_the_guide_to_a_migration(
 def test_each_fault_is_found_and_fixed_by_what_is_printed(
     lab: Lab, cluster: Cluster, registry: Peers, doctor: Doctor
 ) -> None:
-    """All at once; then the shell runs what ``--fix`` printed, and the rest is fixed by hand."""
+    """The doctor finds all planted faults at once; the commands that ``--fix`` prints repair their part,
+    and a person the rest.
+    """
     strangers = planted(cluster, registry)
 
     def has_all(answer: Answer) -> bool:
@@ -343,7 +349,7 @@ EXPECTED = {
 
 
 def planted(cluster: Cluster, registry: Peers) -> list[Instance]:
-    """Plant the faults; what registered itself."""
+    """Plant the faults; return the instances that registered themselves."""
     deployment(cluster, ILL, "hurried", lifecycle=None, grace=30, probe=None, min_ready=0)
     sleep = {"exec": {"command": ["sh", "-c", "touch /tmp/leaving; sleep 60"]}}
     deployment(cluster, ILL, "cut", lifecycle={"preStop": sleep}, grace=40)
@@ -415,7 +421,7 @@ PROXY = {
 
 @pytest.fixture
 def _injects(cluster: Cluster) -> Iterator[None]:
-    """Add a sidecar to admitted pods that ask for it, as Istio's webhook does."""
+    """Have admitted pods get a sidecar if they ask for it, as Istio's webhook does."""
     policy, binding = yaml.safe_load_all(INJECTS)
     cluster.apply(POLICIES, policy)
     cluster.apply(BINDINGS, binding)
@@ -426,7 +432,9 @@ def _injects(cluster: Cluster) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_injects")
 def test_a_sidecar_that_the_template_does_not_show(cluster: Cluster, doctor: Doctor) -> None:
-    """Operator and doctor say the same of it, and the doctor where to change it; a native one is sound."""
+    """Operator and doctor report the same for an injected sidecar, and the doctor says where to change it;
+    a native sidecar is sound.
+    """
     deployment(cluster, WELL, "mesh", annotations={"mesh.example.com/inject": "true"})
     deployment(cluster, WELL, "native", sidecars=(PROXY,))
     for name in ("mesh", "native"):
@@ -471,7 +479,9 @@ def test_a_sidecar_that_the_template_does_not_show(cluster: Cluster, doctor: Doc
 
 
 def test_several_services_with_one_label(cluster: Cluster, registry: Peers, doctor: Doctor) -> None:
-    """It names those of which nobody can tell which is meant, before an operator of this version runs."""
+    """The doctor names Services that share a label if none can be chosen, before an operator of this
+    version runs.
+    """
     deployment(cluster, ILL, "several")
     for name, port in (("several-a", 8080), ("several-b", 9090)):
         metadata = {"namespace": ILL, "name": name, "labels": {"app": "several"}}
@@ -491,7 +501,9 @@ def test_several_services_with_one_label(cluster: Cluster, registry: Peers, doct
 
 
 def test_a_server_that_is_away_and_a_cluster_that_is(eurekas: Lab, doctor: Doctor, lab: Lab) -> None:
-    """The one is a fault, and the rest is looked at; without the other nothing can be said."""
+    """The doctor reports a Eureka server that is away as a fault and checks the rest; without the cluster
+    it can check nothing.
+    """
     code, said, _ = doctor("-n", WELL, url=f"{eurekas.eureka_urls[0]},http://127.0.0.1:9/eureka")
     assert code == 1
     assert "ServerTrouble  Eureka server http://127.0.0.1:9/eureka\n    not reachable" in said
@@ -503,7 +515,9 @@ def test_a_server_that_is_away_and_a_cluster_that_is(eurekas: Lab, doctor: Docto
 
 
 def test_what_may_not_be_read_is_reported_one_by_one(lab: Lab, doctor: Doctor, tmp_path: Path) -> None:
-    """A ServiceAccount without any right: Eureka is looked at, and the exit code says that it was not all."""
+    """With a ServiceAccount without rights the doctor still checks Eureka, names what it could not read,
+    and exits with 2.
+    """
     nobody = lab.service_account_kubeconfig(WELL, "default", tmp_path / "nobody")
     code, said, complaints = doctor("-n", WELL, "--kubeconfig", str(nobody))
     assert code == 2

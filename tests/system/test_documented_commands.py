@@ -1,4 +1,4 @@
-"""Every command of the pages about both providers, run as it stands there, one after the other."""
+"""Every command of the pages about both providers, run as written, one after the other."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LANGUAGES = {"sh", "bash", "python", "yaml"}
 
 
 def blocks(page: str, *wanted: str) -> list[str]:
-    """The commands of a page, or what it has in the ``wanted`` languages, a text for each block."""
+    """Return the code blocks of a page in the ``wanted`` languages, or its commands."""
     found = _FENCE.findall((PAGES / page).read_text())
     # What has no language could be a command that nobody runs.
     assert {language for _, language, _ in found} <= _LANGUAGES
@@ -51,7 +51,7 @@ def blocks(page: str, *wanted: str) -> list[str]:
 
 
 class Reader:
-    """Somebody who types what a page says: in a shell that stays where the last command has left it."""
+    """A reader who types a page's commands, in a shell that stays in the last command's directory."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self.url = url
@@ -63,9 +63,10 @@ class Reader:
         shutil.copytree(ROOT / "examples", folder / "examples")
 
     def has_a_clone_and_nothing_installed(self) -> None:
-        """Lay the rest of a clone beside the examples, for a plugin that is installed without an index.
+        """Copy the rest of a clone beside the examples, for a plugin that is installed without a package
+        index.
 
-        No other plugin is in reach.
+        No other plugin is on PATH.
         """
         lay_plugin_folder(self._folder)
         self.has_an_environment_for_the_plugin()
@@ -81,7 +82,7 @@ class Reader:
         self._environment |= {"PATH": path, "PIP_NO_INDEX": "true", "PIP_NO_BUILD_ISOLATION": "false"}
 
     def has_an_environment_for_the_plugin(self) -> None:
-        """Make the environment that the CLI would fill; it finds what these tests are installed with."""
+        """Create the plugin's environment that the CLI would fill; it imports the packages of these tests."""
         venv = self._folder / "plugin" / "venv"
         subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
         (packages,) = venv.glob("lib/python*/site-packages")
@@ -93,7 +94,7 @@ class Reader:
                 (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 99\n")
 
     def types(self, commands: str) -> str:
-        """Run a block; what it printed. It must succeed, each command of it."""
+        """Run a block of commands, each of which must succeed; return the output."""
         remember = self._folder / "where"
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", f"{self._here(commands)}\npwd > {remember}"],
@@ -109,11 +110,11 @@ class Reader:
         return done.stdout
 
     def writes(self, name: str, text: str) -> None:
-        """Put a file there."""
+        """Write a file into the current directory."""
         (self._where / name).write_text(self._here(text))
 
     def starts(self, commands: str, until: str) -> None:
-        """Run what goes on until somebody ends it; it must say that it has begun, and end in order."""
+        """Start commands that run until they are stopped; wait for the text ``until``, then stop them."""
         with subprocess.Popen(
             ["bash", "-c", f"exec env {self._here(commands).strip()}"],
             cwd=self._where,
@@ -133,18 +134,18 @@ class Reader:
 
 @pytest.fixture
 def eureka(plain: Peer) -> Peer:
-    """One Eureka server, its lists as fresh as reads, in which no other page's reader has left anything."""
+    """Return a client of one Eureka server, whose lists are as fresh as reads and which is empty."""
     return plain
 
 
 @pytest.fixture
 def reader(tmp_path: Path, eureka: Peer) -> Reader:
-    """With a checkout, and a Eureka."""
+    """Return a reader with a checkout and a Eureka server."""
     return Reader(tmp_path, eureka.url)
 
 
 def registered_before(eureka: Peer, application: str, **metadata: str) -> Instance:
-    """A machine is there already."""
+    """Register a machine's instance before the reader begins."""
     id_ = f"vm-17:{application}:8080"
     there = Instance(application.upper(), id_, "vm-17", "192.0.2.17", Port(8080), metadata=metadata)
     eureka.register(there)
@@ -153,7 +154,7 @@ def registered_before(eureka: Peer, application: str, **metadata: str) -> Instan
 
 @needs_yaml
 def test_registrations(reader: Reader, eureka: Peer) -> None:
-    """pulumi.md: from an example to its end, an incarnation that no state has, who renews, connections."""
+    """Commands of pulumi.md: the example from start to end, a lost incarnation, renewers, and connections."""
     start, _, takes_over, ends, incarnations, renews, connections, abandons, _ = blocks("pulumi.md")
     registered_before(eureka, "legacy")
 
@@ -179,7 +180,7 @@ def test_registrations(reader: Reader, eureka: Peer) -> None:
 
 @needs_yaml
 def test_lookups_without_a_language(reader: Reader, eureka: Peer) -> None:
-    """pulumi.md: a program in YAML that has its stack show what Eureka lists."""
+    """pulumi.md: a stack of a program in YAML exports what Eureka lists."""
     (program,) = blocks("pulumi.md", "yaml")
     there = registered_before(eureka, "rating")
     reader.types("mkdir lookups && cd lookups")
@@ -190,7 +191,9 @@ def test_lookups_without_a_language(reader: Reader, eureka: Peer) -> None:
 
 
 def test_a_program_without_an_engine(reader: Reader, eureka: Peer) -> None:
-    """pulumi.md: the dynamic provider's program rendered, planned, applied and removed without a CLI."""
+    """pulumi.md: the dynamic provider's program is rendered, planned, applied and removed without a Pulumi
+    CLI.
+    """
     program, *_ = blocks("pulumi.md", "python")
     *_, engineless = blocks("pulumi.md")
     render, plan, apply, remove = engineless.splitlines()
@@ -217,7 +220,7 @@ def test_a_program_without_an_engine(reader: Reader, eureka: Peer) -> None:
 @needs_yaml
 @needs_language_host("writes an SDK for Python")
 def test_the_native_provider(reader: Reader, eureka: Peer) -> None:
-    """native-provider.md: an SDK, and both ways of an import."""
+    """native-provider.md: the CLI makes an SDK, and both ways to import work."""
     _, sdk, *_, imports, printed = blocks("native-provider.md")
     reader.types("mkdir project && cd project && printf 'name: project\\nruntime: yaml\\n' > Pulumi.yaml")
     reader.types(f"pulumi stack init dev && pulumi config set eurekube:url {WRITTEN_URL}")
@@ -235,7 +238,9 @@ def test_the_native_provider(reader: Reader, eureka: Peer) -> None:
 @needs_linking_yaml
 @needs_language_host("makes the plugin's environment and runs the plugin")
 def test_a_plugin_is_added_from_a_folder(reader: Reader, eureka: Peer) -> None:
-    """Both pages: the CLI makes the plugin's environment and the SDK, and runs the plugin in it."""
+    """pulumi.md and native-provider.md: the CLI makes the plugin's environment and the SDK, and runs the
+    plugin.
+    """
     reader.has_a_clone_and_nothing_installed()
     _, added, *_ = blocks("pulumi.md")
     reader.types(added)
@@ -255,11 +260,12 @@ def test_a_plugin_is_added_from_a_folder(reader: Reader, eureka: Peer) -> None:
 
 @needs_language_host("makes the plugin's environment")
 def test_a_plugin_in_a_folder_is_upgraded(reader: Reader) -> None:
-    """native-provider.md: a newer checkout, a Python that is gone, and no package index.
+    """native-provider.md: a plugin survives a newer checkout and a removed Python, and is made again without
+    a package index.
 
-    A language host for YAML that does not link packages fails when the environment is there, so that the CLI
-    is asked for the schema, which makes that in the same way. Without an index it is half made before. What
-    fills a folder with wheels needs one, and is not run.
+    A language host for YAML that does not link packages fails once the environment exists: then the CLI is
+    asked for the schema, which makes the environment in the same way. Without an index the environment is
+    half made before. The command that downloads wheels needs an index, and is not run.
     """
     _, _, upgraded, made_again, downloads, offline, *_ = blocks("native-provider.md")
     assert downloads.startswith("python3 -m pip download --dest wheels")

@@ -1,4 +1,4 @@
-"""``eurekube drain`` and ``undrain`` by hand, with an operator that goes on beside them."""
+"""``eurekube drain`` and ``undrain`` by hand, beside a running operator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Cli = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def cli(lab: Lab, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """Runs ``eurekube``: its exit code, and what it printed on both streams."""
+    """Return a function that runs ``eurekube`` and returns exit code, output and error output."""
 
     def run(*words: str, url: str = "") -> tuple[int, str, str]:
         capsys.readouterr()
@@ -40,7 +40,7 @@ def cli(lab: Lab, capsys: pytest.CaptureFixture[str]) -> Cli:
 
 
 def message(cluster: Cluster, namespace: str, app: str) -> str:
-    """Return the syncer's message."""
+    """Return the message of a syncer's condition Ready."""
     status = (cluster.get(SYNCERS, app, namespace) or {}).get("status") or {}
     return next((one["message"] for one in status.get("conditions") or () if one["type"] == "Ready"), "")
 
@@ -48,7 +48,9 @@ def message(cluster: Cluster, namespace: str, app: str) -> str:
 def test_a_drain_by_hand_holds_until_it_is_taken_back(
     lab: Lab, cluster: Cluster, eureka: Peers, namespace: str, cli: Cli, start_operator: StartOperator
 ) -> None:
-    """The operator shows it, changes it, and leaves its status to the person."""
+    """The operator shows a drained instance, updates its contents, and leaves its status as the person set
+    it.
+    """
     app = f"{namespace}-app"
     cluster.deployment(namespace, app, 2)
     cluster.service(namespace, app)
@@ -108,7 +110,7 @@ def test_a_drain_by_hand_holds_until_it_is_taken_back(
 
 
 def test_what_is_not_there_is_reported_in_one_sentence(unique_name: str, cli: Cli) -> None:
-    """With what comes near."""
+    """The sentence names the missing application or instance, and similar names."""
     for command in ("drain", "undrain"):
         code, said, complaints = cli(command, f"{unique_name}-not")
         assert (code, said, len(complaints.splitlines())) == (1, "", 1)
@@ -120,7 +122,7 @@ def test_what_is_not_there_is_reported_in_one_sentence(unique_name: str, cli: Cl
 
 
 def test_a_server_that_is_away_leaves_it_unsafe(lab: Lab, eureka: Peers, unique_name: str, cli: Cli) -> None:
-    """It sets the status where it can, names the rest, and ends with another exit code."""
+    """Drain sets the status at the servers that answer, names the others, and ends with another exit code."""
     Writer(eureka).register(Instance(unique_name, f"it.{unique_name}", "192.0.2.1", "192.0.2.1", Port(8080)))
     away = f"{lab.eureka_urls[0]},http://127.0.0.1:9/eureka"
     code, said, complaints = cli("drain", f"it.{unique_name}", *FAST, url=away)

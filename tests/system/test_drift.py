@@ -1,4 +1,6 @@
-"""Drift behind a stack's back, by either provider, under a real CLI and on a real server."""
+"""Changes of others that a stack does not know of, with both providers, a real Pulumi CLI and a real
+server.
+"""
 
 from __future__ import annotations
 
@@ -29,27 +31,29 @@ KEYS = {
 
 
 def mark(eureka: Peer, instance: Instance, **marks: str) -> None:
-    """Change whose it is, as another stack does that takes it over."""
+    """Change an instance's owner or other marks, as another stack does that takes it over."""
     changed = {KEYS[name]: value for name, value in marks.items()}
     by_hand(eureka, instance, metadata={**instance.metadata, **changed})
 
 
 def drifted(stack: ShellStack, *, code: int = 2) -> dict[str, dict[str, list[str]]]:
-    """Return ``eurekube drift``'s answer for each instance, by the name that the program gives it."""
+    """Return the changes that ``eurekube drift`` reports, by the name of the resource."""
     document = json.loads(eurekube(stack, "drift", "--stack", stack.name, code=code).stdout)
     assert document["drifted"] is (code == 2)
     return {each["name"]: each["details"] for one in document["applications"] for each in one["changes"]}
 
 
 def owners(stack: ShellStack) -> dict[str, tuple[str, str]]:
-    """The owner of each registration among the inputs and the outputs of the state."""
+    """Return each registration's owner in the inputs and in the outputs of the state."""
     return {name: (each["inputs"]["owner"], each["outputs"]["owner"]) for name, each in stack.state().items()}
 
 
 def test_what_was_taken_over_is_named_and_settles(
     shell: Shell, workshop: Workshop, plain_url: str, plain: Peer
 ) -> None:
-    """Drift names owner, renewer, incarnation and marks; a second refresh finds nothing new; up refuses."""
+    """Drift names the new owner, renewer, incarnation and marks; a second refresh finds nothing new, and
+    up refuses.
+    """
     stack = ShellStack(workshop, f"drift-{shell.name}", {"url": plain_url})
     # Addresses of their own: a neighbour would be in the way of what is registered again.
     single = ("taken", "again", "mark", "gone")
@@ -124,14 +128,18 @@ def test_what_was_taken_over_is_named_and_settles(
 
 
 def restart(eureka: Peer, instance: Instance, **changes: Any) -> None:
-    """Register it as its own client does at its start: with its own metadata, and no mark of ours."""
+    """Register an instance as its own client does at its start: with its own metadata, and none of our
+    marks.
+    """
     by_hand(eureka, instance, **{"metadata": {"management.port": "9000"}, **changes})
 
 
 def test_a_client_that_renews_itself_comes_back(
     shell: Shell, workshop: Workshop, plain_url: str, plain: Peer
 ) -> None:
-    """An update takes it over at its id and address, and nothing else; a removal leaves what has no owner."""
+    """An update takes over an instance that its own client registered again at its id and address; a
+    removal leaves an unowned one.
+    """
     stack = ShellStack(workshop, f"itself-{shell.name}", {"url": plain_url})
     own = {"renewer": "self", "metadata": {"tier": "1"}}
     named = ("plain-up", "refreshed", "kept", "moved", "stolen")
@@ -183,7 +191,7 @@ def test_a_client_that_renews_itself_comes_back(
 
 
 def test_an_update_plan_holds(shell: Shell, workshop: Workshop, plain_url: str, plain: Peer) -> None:
-    """An update's outputs are unknown in its preview, though the state has older values."""
+    """A preview shows an update's outputs as unknown, though the state has older values."""
     stack = ShellStack(workshop, f"plan-{shell.name}", {"url": plain_url})
 
     def program(tier: str) -> list[Wanted]:
@@ -210,7 +218,7 @@ def test_an_update_plan_holds(shell: Shell, workshop: Workshop, plain_url: str, 
 
 @needs_python_sdk
 def test_what_is_got_says_whose_it_is(workshop: Workshop, plain_url: str, plain: Peer) -> None:
-    """A get is nobody's of this stack, and a refresh sees who took it."""
+    """A resource that a stack only gets belongs to its owner, and a refresh shows when that changes."""
     stack = ShellStack(workshop, "got", {"url": plain_url})
     for number, marks in enumerate(({OWNER_KEY: OTHER}, {OWNER_KEY: OTHER}, {}), start=1):
         there = Instance("FOUND", f"vm-{number}", f"vm-{number}", f"192.0.2.{110 + number}", Port(8080))
@@ -233,7 +241,9 @@ def test_what_is_got_says_whose_it_is(workshop: Workshop, plain_url: str, plain:
 
 @needs_language_host("the CLI asks before it imports")
 def test_what_is_imported_settles_at_once(workshop: Workshop, plain_url: str, plain: Peer) -> None:
-    """It is one instance or one application, and stays where the stack goes that does not own it."""
+    """An imported instance or application shows no change, and stays registered when a stack that does not
+    own it is destroyed.
+    """
     stack = ShellStack(workshop, "imported", {"url": plain_url})
     plain.register(Instance("FOUND", "vm-3", "vm-3", "192.0.2.113", Port(8080), metadata={"tier": "1"}))
     wait_for(lambda: len(listed_now(plain_url, "FOUND")) == 1, "the instance")

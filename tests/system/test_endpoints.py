@@ -51,7 +51,7 @@ def operator(
     cluster: Cluster,  # noqa: ARG001 - has the CRDs
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Operator]:
-    """One operator that looks at all namespaces."""
+    """Start one operator that watches all namespaces."""
     log = tmp_path_factory.mktemp("endpoints") / "operator.log"
     environment = operator_environment(lab, "", CLUSTER_NAME="ends", PUBLISH="*=*", LEASE_NAME="ends-leader")
     running = Operator(log, environment, ["--operator-name", "ends"])
@@ -62,13 +62,13 @@ def operator(
 
 
 class Place:
-    """A namespace, and what Eureka holds of its applications."""
+    """A test's namespace, and the instances of its applications in Eureka."""
 
     def __init__(self, cluster: Cluster, eureka: Peers, namespace: str) -> None:
         self.cluster, self.eureka, self.namespace = cluster, eureka, namespace
 
     def apply(self, manifests: str) -> None:
-        """Apply manifests without ``apiVersion`` and namespace."""
+        """Apply manifests, to which ``apiVersion`` and namespace are added."""
         for item in yaml.safe_load_all(manifests.replace("$N", self.namespace)):
             kind = item["kind"]
             item["apiVersion"] = _VERSIONS.get(kind, "v1")
@@ -76,7 +76,7 @@ class Place:
             self.cluster.apply(_KINDS[kind], item)
 
     def patch(self, kind: str, name: str, body: dict[str, Any], part: str = "") -> None:
-        """Change an object, or a part of it such as its status; null removes."""
+        """Patch an object, or a subresource such as its status; null removes a field."""
         path = _KINDS[kind].path(self.namespace, name, *([part] if part else []))
         self.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
 
@@ -85,26 +85,26 @@ class Place:
         return instances(self.eureka, f"{self.namespace}-{application}")
 
     def addresses(self, application: str) -> dict[str, str]:
-        """Address and port, and status, of each instance."""
+        """Return the status of each instance of an application, by address and port."""
         return {f"{one.ip_address}:{one.port.number}": one.status.value for one in self.held(application)}
 
     def wait_held(self, application: str, expected: dict[str, str], seconds: float = 60.0) -> None:
-        """Wait until Eureka holds exactly this."""
+        """Wait until Eureka holds exactly these instances of an application."""
         wait_for(lambda: self.addresses(application) == expected, f"{application}: {expected}", seconds)
 
     def condition(self, name: str, kind: str) -> tuple[str, str, str]:
-        """State, reason and message of a syncer's condition; empty while there is none."""
+        """Return status, reason and message of a syncer's condition; empty if there is none."""
         status = (self.cluster.get(SYNCERS, name, self.namespace) or {}).get("status") or {}
         found = next((one for one in status.get("conditions") or () if one["type"] == kind), None)
         return (found["status"], found["reason"], found["message"]) if found else ("", "", "")
 
     def wait_condition(self, name: str, kind: str, state: str, reason: str) -> str:
-        """Wait for a condition of a syncer; its message."""
+        """Wait for a condition of a syncer; return its message."""
         wait_for(lambda: self.condition(name, kind)[:2] == (state, reason), f"{kind} {state} {reason}", 60.0)
         return self.condition(name, kind)[2]
 
     def pods(self, app: str, count: int) -> list[str]:
-        """The addresses of a Deployment's pods, once they are ready."""
+        """Wait until a Deployment's pods are ready; return their addresses."""
 
         def ready() -> list[str] | None:
             pods = self.cluster.pods(self.namespace, app)
@@ -123,7 +123,7 @@ class Place:
 
 @pytest.fixture
 def place(cluster: Cluster, eureka: Peers, namespace: str) -> Place:
-    """A namespace of the test's own."""
+    """Return a namespace for one test."""
     return Place(cluster, eureka, namespace)
 
 
@@ -164,7 +164,9 @@ spec: {mode: pod, selector: {app: $N-stock}}
 
 
 def test_a_chart_that_gives_one_label_to_all_its_services(place: Place) -> None:
-    """The Service called as the application is registered; who is not ready is not made UP by another one."""
+    """If several Services have one label, only the one named like the application is registered; the
+    others do not make an unready pod UP.
+    """
     place.apply(CHART)
     first, second = place.pods("stock", 2)
     place.wait_held("stock", {f"{first}:8080": "UP", f"{second}:8080": "UP"})
@@ -174,7 +176,9 @@ def test_a_chart_that_gives_one_label_to_all_its_services(place: Place) -> None:
 
 
 def test_services_of_which_none_is_called_as_the_application(place: Place) -> None:
-    """Registered pods stay, those of the same Service and port join, and the condition names the Services."""
+    """If no Service is named like the application, registered pods stay, pods of the same Service and port
+    join, and a condition names the Services.
+    """
     place.apply(CHART.replace("$N-stock", "$N-stock-svc").replace("app: $N-stock-svc}", "app: $N-stock}"))
     message = place.wait_condition("stock", "AmbiguousService", "True", "AmbiguousService")
     for name in ("svc", "svc-metrics"):
@@ -221,7 +225,9 @@ spec: {mode: service, selector: {app: $N-order}, application: $N-order-lb}
 
 
 def test_a_service_that_becomes_a_name_for_another_one(place: Place) -> None:
-    """Kubernetes leaves its slices: the instances go after the brake's hold, the released address at once."""
+    """When a Service becomes an ExternalName, its slices stay in Kubernetes: the instances leave after the
+    brake, the released cluster IP at once.
+    """
     place.apply(ALIAS)
     pods = {f"{one}:8080": "UP" for one in place.pods("order", 2)}
     place.wait_held("order", pods)
@@ -273,7 +279,9 @@ spec: {mode: pod, selector: {app: $N-price}, notReady: Remove}
 
 
 def test_pods_without_the_named_port_beside_others(place: Place) -> None:
-    """They are not registered, which is said and delays nothing: who is not ready or not selected leaves."""
+    """A pod without the named port is not registered, and a condition says so; unready and unselected pods
+    still leave.
+    """
     place.apply(WORKERS)
     place.pods("price", 3)
     web = place.cluster.items(PODS, place.namespace, role="web")
@@ -328,7 +336,9 @@ spec: {mode: pod, selector: {app: entry}, application: $N-beta, port: beta}
 
 
 def test_two_applications_behind_one_service(place: Place) -> None:
-    """Each syncer registers the pods that have the port which it names, and no message names the other's."""
+    """Each of two syncers of one Service registers the pods with its own port, and reports nothing about
+    the other's.
+    """
     place.apply(TWO_APPLICATIONS)
     for name, port in (("alpha", 3000), ("beta", 3001)):
         (address,) = place.pods(name, 1)
@@ -368,7 +378,9 @@ spec: {mode: pod, selector: {app: $N-dual}}
 
 
 def test_an_empty_slice_of_the_first_family(place: Place) -> None:
-    """It hides nobody; a pod that gets an address of the first family is registered by that."""
+    """An empty slice of the first address family hides no pod of the second; a pod with both is registered
+    by the first.
+    """
     place.apply(FAMILIES)
     place.wait_held("dual", {"10.99.7.1:8080": "UP", "10.99.7.2:8080": "UP"})
     place.wait_condition("dual", "Ready", "True", "Synced")
@@ -401,7 +413,7 @@ spec: {mode: pod, selector: {app: $N-names}}
 
 
 def test_endpoints_that_are_host_names_are_reported(place: Place) -> None:
-    """None of them is registered: a Service that has nothing else is not Ready."""
+    """Endpoints with a host name are not registered: a Service with no other endpoints is not Ready."""
     place.apply(NAMES)
     message = place.wait_condition("names", "Ready", "False", "EndpointsLeftOut")
     assert "1 endpoint with a host name in place of an address" in message
@@ -428,7 +440,7 @@ spec: {mode: service, selector: {app: $N-balanced}}
 
 
 def test_a_load_balancer_is_waited_for(place: Place) -> None:
-    """No cluster IP before it has an address, nor while it lost it, nor for one with an error of the port."""
+    """A load balancer without an address, or with an error on the port, is not replaced by the cluster IP."""
     place.apply(BALANCED)
     place.wait_condition("balanced", "NoAddress", "True", "NoAddress")
     assert place.held("balanced") == []
@@ -481,7 +493,9 @@ spec: {mode: pod, selector: {app: $N-twice}, notReady: Remove}
 
 
 def test_an_address_in_two_slices(place: Place) -> None:
-    """A pod that ends beside the one that has its address, and one endpoint that two slices show."""
+    """A terminating pod whose address a new pod has, and an endpoint in two slices, are each registered
+    once.
+    """
     place.apply(TWICE)
     place.wait_held("twice", {"10.99.9.1:8080": "UP", "10.99.9.2:8080": "UP", "10.99.9.3:8080": "UP"})
     assert {one.instance_id.split(".")[0] for one in place.held("twice")} == {"new", "live", "10"}
@@ -518,7 +532,9 @@ spec: {hostNetwork: $H, schedulerName: nobody, containers: [{name: main, image: 
 def test_an_address_that_another_applications_pod_has_by_now(
     place: Place, network: str, spec: dict[str, Any]
 ) -> None:
-    """A refused syncer removes the instance, a paused one lets it lapse; not where it is a node's address."""
+    """If another application's pod gets the address, a refused syncer removes the instance and a paused
+    one lets it lapse, unless it is a node's address.
+    """
     place.apply((KEPT + "---" + KEEPS).replace("$A", "kept").replace("$I", network))
     both = {f"{network}.1:8080": "UP", f"{network}.2:8080": "UP"}
     place.wait_held("kept", both)

@@ -1,4 +1,4 @@
-"""The example programs under a real Pulumi CLI, as their README has them."""
+"""The example programs under a real Pulumi CLI, used as their README says."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def test_a_stack_follows_the_endpoints(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """After each ``up`` the cluster, the stack and Eureka agree; a Service that shows nothing is doubted."""
+    """After each ``up`` cluster, stack and Eureka agree; if the Service has no ready endpoint the run
+    fails, and the instances stay.
+    """
     service = f"{namespace}-app"
     cluster.deployment(namespace, service, 2)
     cluster.service(namespace, service)
@@ -61,7 +63,9 @@ def test_a_stack_follows_the_endpoints(
 
 
 def test_a_team_cannot_touch_what_others_registered(lab: Lab, eureka: Peers, tmp_path: Path) -> None:
-    """Neither under another's application, nor by adoption, nor, without its guard, by another's id."""
+    """A team's stack cannot change others' registrations: not by their application, by adoption, or by
+    their id.
+    """
     environment = own_pulumi(tmp_path)
     theirs = Example("shared-eureka", tmp_path / "theirs", environment)
     program = theirs.project / "__main__.py"
@@ -96,7 +100,7 @@ def test_a_team_cannot_touch_what_others_registered(lab: Lab, eureka: Peers, tmp
 
 @needs_kubectl
 def test_the_three_ways_from_a_clone(lab: Lab, cluster: Cluster, eureka: Peers, tmp_path: Path) -> None:
-    """The commands of docs/start/clone.md, as they stand there, in a copy of what they name."""
+    """The commands of docs/start/clone.md work as written, in a copy of the files that they name."""
     kubectl = find_kubectl()
     assert kubectl is not None
     page = (ROOT / "docs" / "start" / "clone.md").read_text()
@@ -142,5 +146,5 @@ def test_the_three_ways_from_a_clone(lab: Lab, cluster: Cluster, eureka: Peers, 
 
 
 def registration(application: str, **more: str) -> dict[str, Any]:
-    """A team's one registration, as its configuration has it."""
+    """Return the configuration of a team with one registration."""
     return {"registrations": [{"application": application, "host": "192.0.2.60", "port": 8080, **more}]}

@@ -1,4 +1,4 @@
-"""The package as a library in a program that is not ours: examples/foreign, on real servers, from a wheel."""
+"""The package as a library in a user's program: examples/foreign, on real servers, installed from a wheel."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pulumi.export("plain", [each.address for each in found.ready])
 
 @pytest.fixture
 def released(tmp_path: Path) -> Path:
-    """Return the package out of its wheel, as a user gets it."""
+    """Build the wheel, and return the folder of its unpacked package."""
     subprocess.run(
         [
             sys.executable,
@@ -52,7 +52,7 @@ def released(tmp_path: Path) -> Path:
 
 
 def version_of_tomorrow(released: Path) -> Path:
-    """Another version of the package, which leaves a trace when it is used."""
+    """Copy the package under a later version, which leaves a file when it is imported."""
     other = released.with_name("tomorrow")
     shutil.copytree(released, other)
     (other / "eurekube_provider" / "version.py").write_text(
@@ -65,7 +65,9 @@ def version_of_tomorrow(released: Path) -> Path:
 def test_a_foreign_program_registers_the_endpoints_it_looks_up(
     lab: Lab, cluster: Cluster, eureka: Peers, namespace: str, tmp_path: Path, released: Path
 ) -> None:
-    """From an empty answer on; another version of the package finds the same state, and ends it."""
+    """The program registers a Service's endpoints, also if there are none at first; a later version of the
+    package continues the state and destroys it.
+    """
     stack = Example("foreign", tmp_path, own_pulumi(tmp_path, released))
     service = f"{namespace}-rating"
     stack.init({"eurekube:url": lab.eureka_urls[0], "service": service, "namespace": namespace})
@@ -116,6 +118,6 @@ def test_a_foreign_program_registers_the_endpoints_it_looks_up(
 
 
 def api_port(lab: Lab) -> str:
-    """The port of the lab's API server."""
+    """Return the port of the lab's API server."""
     (line,) = (line for line in lab.kubeconfig.read_text().splitlines() if "server:" in line)
     return line.rpartition(":")[2].strip()

@@ -1,4 +1,4 @@
-"""Registrations of other people's clients, and how each command and a mirror show them, on real servers."""
+"""Registrations of other people's clients, and how the commands and a mirror show them, on real servers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Cli = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def cli(lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """Runs ``eurekube``: its exit code, and what it printed on both streams."""
+    """Return a function that runs ``eurekube`` and returns exit code and output."""
     monkeypatch.delenv("COLUMNS", raising=False)  # else names are cut
 
     def run(*words: str) -> tuple[int, str]:
@@ -44,7 +44,9 @@ def cli(lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
 
 @pytest.fixture
 def register(lab: Lab, unique_name: str) -> Iterator[Callable[..., None]]:
-    """Registers as a client in another language does; what can be removed is, in the end."""
+    """Return a function that registers as a client in another language does; registrations that can be
+    removed are removed at the end.
+    """
     session, ids = requests.Session(), []
     application = f"{lab.eureka_urls[0]}/apps/{unique_name.upper()}"
 
@@ -71,7 +73,7 @@ def register(lab: Lab, unique_name: str) -> Iterator[Callable[..., None]]:
 
 
 def amazon(instance_id: str) -> dict[str, Any]:
-    """A machine's data centre, which names it."""
+    """Return the data centre of a machine, which names the machine's instance."""
     return {
         "@class": "com.netflix.appinfo.AmazonInfo",
         "name": "Amazon",
@@ -89,7 +91,9 @@ def test_strange_instances_are_shown_counted_and_drained(
     register: Callable[..., None],
     start_operator: StartOperator,
 ) -> None:
-    """Two machines of one host name, an id with a slash, an old form of an address: none hides another."""
+    """Machines that share a host name, have a slash in the id, or write an address in an old form do not
+    hide each other.
+    """
     app = unique_name.upper()
     register(None, "192.0.2.1", dataCenterInfo=amazon(f"i-1-{unique_name}"))
     register(None, "192.0.2.2", dataCenterInfo=amazon(f"i-2-{unique_name}"))
@@ -151,7 +155,9 @@ def test_strange_instances_are_shown_counted_and_drained(
 def test_what_registered_itself_out_of_service_is_named_and_put_back(
     lab: Lab, eureka: Peers, unique_name: str, cli: Cli, register: Callable[..., None]
 ) -> None:
-    """Its client says UP with each registration since, and Eureka keeps what it said first."""
+    """The commands name an instance that first registered OUT_OF_SERVICE and later says UP, and put it
+    back into service.
+    """
     name, app = f"stuck-{unique_name}", unique_name.upper()
     now = int(time.time() * 1000)
     register(name, "192.0.2.1", status="OUT_OF_SERVICE", lastDirtyTimestamp=str(now))

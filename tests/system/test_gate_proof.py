@@ -16,7 +16,9 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.alone, pytest.mark.
 STEPS = math.ceil(10 / 5)
 ACTS = ["rolled", "leader killed", "one Eureka frozen", "all Eurekas frozen"]
 START_SECONDS = 10.0
-"""Of a pod, from the roll-out's step to its containers being ready, with all the others on two processors."""
+"""Seconds from a roll-out's step until the new pod's containers are ready, with all pods on two
+processors.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,7 @@ def report() -> dict[str, Any]:
 
 
 def test_no_call_fails(report: dict[str, Any]) -> None:
-    """In no roll-out, whatever is gone meanwhile."""
+    """No call fails in any roll-out, with or without a fault meanwhile."""
     assert [act["name"] for act in report["acts"]] == ACTS
     assert min(report["calls"].values()) > 1000
     assert report["failures"] == []
@@ -39,7 +41,9 @@ def test_no_call_fails(report: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ACTS)
 def test_a_rollout_is_as_fast_as_callers_learn(report: dict[str, Any], name: str) -> None:
-    """Each step takes what callers need, and the start of its pods; what nobody could help left aside."""
+    """Each step takes the time that callers need and the start of its pods; delays that nobody can avoid
+    are left out.
+    """
     (act,) = (one for one in report["acts"] if one["name"] == name)
     took = act["opened"] - act["began"] - act["excused_seconds"]
     step = report["drain"]["known_after_seconds"] + START_SECONDS
@@ -49,13 +53,13 @@ def test_a_rollout_is_as_fast_as_callers_learn(report: dict[str, Any], name: str
 
 
 def test_a_rollout_waits_while_a_eureka_hangs(report: dict[str, Any]) -> None:
-    """No pod that callers know is taken away; nor while one is that callers may use."""
+    """While a Eureka server hangs, the roll-out removes no pod that callers know."""
     frozen = [act for act in report["acts"] if "frozen" in act["name"]]
     assert [act["stood"] for act in frozen] == [True, True]
 
 
 def test_no_gate_opens_before_the_last_client_knows(report: dict[str, Any]) -> None:
-    """Each client has called each new pod by then."""
+    """When a pod's gate opens, each client has already called that pod."""
     new = [one for one in report["pods"] if one["opened"] and one["ready"] >= report["acts"][0]["began"]]
     assert len(new) == 10 * len(ACTS)
     clients = set(report["calls"])

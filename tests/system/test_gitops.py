@@ -1,4 +1,4 @@
-"""Health of our custom resources in Argo CD's and Flux's own engines, from statuses of real servers."""
+"""Health of our custom resources in the engines of Argo CD and Flux, for statuses from real servers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.lab
 
 Object = dict[str, Any]
 Verdict = tuple[str, str]
-"""Health as kstatus, and so Flux, sees it, and as Argo CD sees it."""
+"""Health as kstatus (used by Flux) reports it, and as Argo CD reports it."""
 
 NAMESPACE, UNSERVED, DELETED = "gitops", "gitops-unserved", "gitops-deleted"
 HTTP, ADMIN, OTHER = ({"name": name, "port": port} for name, port in (("http", 80), ("admin", 81), ("x", 82)))
@@ -67,7 +67,7 @@ def service(
     kind: str = "ClusterIP",
     namespace: str = NAMESPACE,
 ) -> None:
-    """A Service with an endpoint, or with none where `ready` is None."""
+    """Create a Service with one endpoint, or without any if `ready` is None."""
     cluster.apply(
         SERVICES,
         {
@@ -96,7 +96,7 @@ def service(
 
 
 def verdicts(objects: Mapping[str, Object]) -> dict[str, Verdict]:
-    """Return both engines' verdicts on each object."""
+    """Return the verdicts of both engines on each object."""
     checks = yaml.safe_load((ROOT / "deploy/argocd/argocd-cm.yaml").read_text(encoding="utf-8"))["data"]
     by_flux = asked("kstatus", list(objects.values()))
     found = {}
@@ -109,7 +109,7 @@ def verdicts(objects: Mapping[str, Object]) -> dict[str, Verdict]:
 
 
 def asked(command: str, given: Any) -> list[dict[str, str]]:
-    """Return the answer of the program with the engines."""
+    """Ask the program that contains the engines; return its answer."""
     try:
         program = provide([FOREIGN_READERS])[FOREIGN_READERS]
     except LabError as error:
@@ -125,7 +125,9 @@ def asked(command: str, given: Any) -> list[dict[str, str]]:
 def test_argo_cd_and_flux_see_what_is_well_on_its_way_and_failed(
     lab: Lab, cluster: Cluster, eureka: Peers, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """From the first apply, over two minutes, to an operator that is away."""
+    """Both engines see the right health from the first apply, over two minutes, until the operator is
+    away.
+    """
     for name in (NAMESPACE, UNSERVED):
         cluster.namespace(name)
     unserved = {kind: make_unserved(cluster, kind, resource) for kind, resource in KINDS.items()}
@@ -183,7 +185,9 @@ def test_argo_cd_and_flux_see_what_is_well_on_its_way_and_failed(
 def test_a_namespace_without_an_operator_waits_for_one_pass_of_it(
     lab: Lab, cluster: Cluster, eureka: Peers, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Its syncers hang, and what they registered stays; the pass takes both out."""
+    """Syncers in a deleted namespace without an operator keep their finalizer and instances until an
+    operator makes one pass.
+    """
     cluster.namespace(DELETED)
     environment = operator_environment(lab, DELETED, CLUSTER_NAME="gitops")
     operator = Operator(tmp_path / "operator.log", environment, [])
@@ -215,7 +219,7 @@ KINDS: Mapping[str, tuple[ApiResource, Object]] = {
 
 
 def make_unserved(cluster: Cluster, kind: str, of: tuple[ApiResource, Object]) -> Object:
-    """A custom resource that no operator has seen, as the API server gives it back."""
+    """Create a custom resource that no operator serves; return it as the API server stores it."""
     resource, spec = of
     metadata = {"namespace": UNSERVED, "name": "rating"}
     made = {"apiVersion": "eurekube.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
@@ -223,7 +227,7 @@ def make_unserved(cluster: Cluster, kind: str, of: tuple[ApiResource, Object]) -
 
 
 def written(up: Object) -> dict[str, Object]:
-    """Return a status that a lab would take long to come to; ten minutes after it began."""
+    """Return statuses that a lab would take long to reach, as they are ten minutes after the start."""
 
     def report(reason: str = "", *, is_ready: bool | None = True, note: str = "") -> Report:
         problems = {one: Problem(one, "so it is") for one in (reason, note) if one}
@@ -261,7 +265,7 @@ def written(up: Object) -> dict[str, Object]:
 
 
 def test_the_health_checks_are_added_to_what_argo_cd_has(lab: Lab, cluster: Cluster) -> None:
-    """By the page's own command; the other settings of Argo CD stay."""
+    """The page's command adds the health checks, and keeps the other settings of Argo CD."""
     kubectl = find_kubectl()
     if kubectl is None:
         pytest.skip("no kubectl")

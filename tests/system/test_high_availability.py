@@ -1,4 +1,4 @@
-"""Several replicas on real servers: one changes things, and no end of any of them costs a registration."""
+"""Several replicas on real servers: only the leader writes, and no end of a replica costs a registration."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOME = "ha-system"
 LEASE = "eurekube-leader"
 LEASE_SECONDS, DEADLINE_SECONDS, RETRY_SECONDS = 10, 7, 1
 LOAD_SECONDS = 45.0
-"""Extra time for a busy machine."""
+"""Seconds that a busy machine may take in addition."""
 
 _RBAC = "rbac.authorization.k8s.io"
 RESOURCES = {
@@ -44,7 +44,7 @@ RESOURCES = {
 
 @pytest.fixture(scope="module")
 def account(lab: Lab, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A kubeconfig with the rights that the program gives to the operator, and no others."""
+    """Return a kubeconfig with exactly the rights that the program gives to the operator."""
     config = {
         "url": lab.eureka_urls[0],
         "operator": {"replicas": 0, "namespace": HOME},
@@ -75,7 +75,7 @@ def account(lab: Lab, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 
 
 class Replicas:
-    """The replicas of one operator, by the names of their pods."""
+    """Replicas of one operator, by the names of their pods."""
 
     def __init__(self, start: StartOperator, account: Path, cluster: Cluster) -> None:
         self.by_name: dict[str, Operator] = {}
@@ -84,7 +84,7 @@ class Replicas:
         self._cluster = cluster
 
     def start(self, number: int, **environment: str) -> None:
-        """Start so many more."""
+        """Start so many further replicas."""
         for _ in range(number):
             name = f"replica-{len(self.by_name)}"
             self.by_name[name] = self._start(
@@ -103,13 +103,13 @@ class Replicas:
                 operator.wait_ready()
 
     def leader(self) -> str | None:
-        """Return the holder of the Lease."""
+        """Return the pod name of the Lease's holder; None if it is no replica of these."""
         lease = self._cluster.get(LEASES, LEASE, HOME) or {}
         holder = str((lease.get("spec") or {}).get("holderIdentity") or "").rpartition("_")[0]
         return holder if holder in self.by_name else None
 
     def led_by(self, *names: str) -> str:
-        """Wait until one of these leads."""
+        """Wait until one of these replicas leads; return its name."""
 
         def found() -> str | None:
             leader = self.leader()
@@ -118,28 +118,28 @@ class Replicas:
         return wait_for(found, "a leader", LEASE_SECONDS + LOAD_SECONDS)
 
     def writers(self) -> set[str]:
-        """Those that have changed something in Eureka."""
+        """Return the replicas that have changed something in Eureka."""
         return {name for name, one in self.by_name.items() if "updated Eureka for a syncer" in one.text()}
 
     def others(self, *names: str) -> tuple[str, ...]:
-        """All but these."""
+        """Return all replicas except these."""
         return tuple(name for name in self.by_name if name not in names)
 
 
 @pytest.fixture
 def replicas(start_operator: StartOperator, account: Path, cluster: Cluster) -> Iterator[Replicas]:
-    """Replicas with the operator's own rights; the Lease is gone afterwards."""
+    """Return replicas with the operator's own rights; their Lease is deleted at the end."""
     yield Replicas(start_operator, account, cluster)
     cluster.delete(LEASES, LEASE, HOME)
 
 
 def all_renewed_since(eureka: Peers, held: list[Instance], since: float) -> Callable[[], bool]:
-    """Return whether each of these was renewed after that time."""
+    """Return a check that each instance was renewed after a time."""
     return lambda: all(renewed_at(eureka, one) > since for one in held)
 
 
 def deployed(cluster: Cluster, eureka: Peers, namespace: str, app: str, number: int = 3) -> list[Instance]:
-    """A Deployment with a syncer, once it stands in Eureka."""
+    """Create a Deployment with a syncer, and wait until its pods are registered."""
     pods = running(cluster, namespace, app, number)
     cluster.syncer(namespace, app)
     wait_for(lambda: addresses(eureka, app) == dict.fromkeys(pods, "UP"), "the instances", 40.0)
@@ -147,7 +147,7 @@ def deployed(cluster: Cluster, eureka: Peers, namespace: str, app: str, number: 
 
 
 def change(cluster: Cluster, namespace: str, app: str, *, is_ready: bool) -> str:
-    """Change the first pod's readiness; its address."""
+    """Change the first pod's readiness; return its address."""
     pod = cluster.pods(namespace, app)[0]
     cluster.set_ready(pod, ready=is_ready)
     return str(pod["status"]["podIP"])
@@ -165,7 +165,9 @@ def test_one_of_three_writes_and_the_others_take_over(
     replicas: Replicas,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """At once when the leader stops, within the Lease's duration and two periods when it is killed."""
+    """Another replica leads at once when the leader stops, and within the Lease's duration and two periods
+    when it is killed.
+    """
     app = f"{namespace}-app"
     replicas.start(3)
     held = deployed(cluster, eureka, namespace, app)
@@ -174,7 +176,7 @@ def test_one_of_three_writes_and_the_others_take_over(
     assert replicas.writers() == {first}
 
     def reporters() -> set[str]:
-        """The replicas that have written Events."""
+        """Return the replicas that have written Events."""
         events = cluster.items(EVENTS, namespace)
         return {str(event.get("reportingInstance")) for event in events} & replicas.by_name.keys()
 
@@ -203,7 +205,7 @@ def test_one_of_three_writes_and_the_others_take_over(
 def test_a_leader_that_slept_writes_nothing_when_it_wakes(
     cluster: Cluster, eureka: Peers, namespace: str, replicas: Replicas
 ) -> None:
-    """Another one leads by then; the old one reads so, and stands by."""
+    """A paused leader finds on waking that another replica holds the Lease, and stands by."""
     app = f"{namespace}-app"
     replicas.start(2)
     deployed(cluster, eureka, namespace, app)
@@ -229,7 +231,9 @@ def test_a_leader_that_slept_writes_nothing_when_it_wakes(
 def test_a_namespace_never_waits_for_eureka(
     lab: Lab, cluster: Cluster, eureka: Peers, namespace: str, replicas: Replicas
 ) -> None:
-    """It goes after a while, at once on a person's word, and what is left behind is taken out later."""
+    """A deleted namespace goes after a while without Eureka, or at once if a person asks; its instances
+    are removed later.
+    """
     kept, forced = f"{namespace}-kept", f"{namespace}-forced"
     url = lab.eureka_urls[0]
     with Proxy(int(url.split(":")[2].split("/")[0])) as front:
@@ -260,7 +264,7 @@ def test_a_namespace_never_waits_for_eureka(
 def test_the_next_operator_cleans_up_after_a_deleted_namespace(
     cluster: Cluster, eureka: Peers, namespace: str, replicas: Replicas
 ) -> None:
-    """It waits for the finalizer, and is gone from Eureka when it is gone."""
+    """A deleted namespace waits for the next operator, which removes the instances first."""
     app = f"{namespace}-app"
     replicas.start(1)
     deployed(cluster, eureka, namespace, app, 2)
@@ -281,7 +285,7 @@ def test_the_next_operator_cleans_up_after_a_deleted_namespace(
 def test_an_operator_that_never_reached_eureka_lets_go_too(
     cluster: Cluster, namespace: str, replicas: Replicas
 ) -> None:
-    """It was started while Eureka was away: a deleted syncer need not wait for its return."""
+    """An operator that started while Eureka was away releases a deleted syncer without waiting for Eureka."""
     app = f"{namespace}-app"
     cluster.syncer(namespace, app)
     finalizers = {"metadata": {"finalizers": [FINALIZER]}}
@@ -296,9 +300,10 @@ def test_an_operator_that_never_reached_eureka_lets_go_too(
 def test_an_api_that_is_away_costs_no_registration(
     lab: Lab, cluster: Cluster, eureka: Peers, namespace: str, replicas: Replicas
 ) -> None:
-    """The leader stops writing and goes on renewing. If it ends, the other one renews, since none can lead.
+    """While the API server is away, the leader stops writing and goes on renewing. If the leader ends,
+    another replica renews.
 
-    Afterwards there is one leader, and changes go on.
+    Afterwards there is one leader, and changes are written again.
     """
     app = f"{namespace}-app"
     replicas.start(2)

@@ -1,7 +1,7 @@
 """The components of the native provider under a real Pulumi CLI, on a real Kubernetes API.
 
-The program uses the SDK that the CLI makes, and a Kubernetes provider of its own: nothing else knows the way
-to the cluster.
+The program uses the SDK that the CLI makes, and a Kubernetes provider of its own, which alone knows the
+cluster.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ pulumi.export("operator", operator.operator_name)
 
 @pytest.fixture(scope="module")
 def sdk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the SDK for Python lies."""
+    """Make the SDK for Python; return its folder."""
     return python_sdk(tmp_path_factory.mktemp("sdk"))
 
 
 @pytest.fixture
 def stack(lab: Lab, cluster: Cluster, tmp_path: Path, sdk: Path) -> Iterator[Shop]:
-    """A stack of such a program, on a cluster with the kind EurekaSyncer."""
+    """Create a stack of the program, on a cluster with the CRD EurekaSyncer."""
     made = Shop(tmp_path, PROGRAM, "hosted")
     made.environment["PYTHONPATH"] += f":{sdk}"
     made.environment["PATH"] = f"{Path(sys.prefix) / 'bin'}:{made.environment['PATH']}"
@@ -97,9 +97,9 @@ def stack(lab: Lab, cluster: Cluster, tmp_path: Path, sdk: Path) -> Iterator[Sho
 
 
 def wants(stack: Shop, password: str = FIRST, *, native: bool = True, back: bool = False) -> None:
-    """Change the program.
+    """Change the components that the program makes.
 
-    :param back: True if the components of Python are to go on from those of the native provider.
+    :param back: True if the components of the Python package take over from those of the native provider.
     """
     file = str(stack.project / "kubeconfig")
     wanted = {"kubeconfig": file, "password": password, "native": native and not back, "back": back}
@@ -107,7 +107,7 @@ def wants(stack: Shop, password: str = FIRST, *, native: bool = True, back: bool
 
 
 def credentials(cluster: Cluster) -> str:
-    """The name of the Secret that the operator's pods read."""
+    """Return the name of the Secret that the operator's pods read."""
     spec = (cluster.get(DEPLOYMENTS, "eurekube-operator", HOME) or {})["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     (found,) = (one["valueFrom"] for one in container["env"] if one["name"] == "EUREKA_PASSWORD")
@@ -116,14 +116,16 @@ def credentials(cluster: Cluster) -> str:
 
 
 def counted(said: str) -> dict[str, int]:
-    """How many resources became what, as an update says it in the end."""
+    """Return the counts of created, updated and other resources at the end of an update's output."""
     section = said.partition("Resources:")[2].partition("Duration:")[0]
     return {what: int(number) for number, what in re.findall(r"(\d+) (\w+)", section)}
 
 
 @pytest.mark.timeout(900)  # thirteen runs of the CLI
 def test_the_components_for_every_language(cluster: Cluster, stack: Shop) -> None:
-    """Made, unchanged, rolled out, refused while others need it, moved from Python's and removed."""
+    """The components are created, stay unchanged, roll out a new password, refuse a removal while others
+    need them, take over from the Python package's components, and are removed.
+    """
     wants(stack)
     shown = stack.pulumi("preview")
     assert "its objects cannot be previewed: eurekaUrls[0] is known only after the update" in shown

@@ -1,7 +1,8 @@
-"""Names and settings that make an identity are changed under traffic, on real servers: no instance is missed.
+"""Cluster names and other settings that make an instance's identity change under traffic: no instance is
+missed.
 
-Each change has pods of its own, and all are made at the same time. What nobody renews lapses here as soon as
-its lease has ended: self-preservation is off, as many have it, and the server looks every five seconds.
+Each change has pods of its own, and all are made at the same time. Instances that nobody renews are evicted
+soon after their Eureka lease ends: self-preservation is off, and the server evicts every five seconds.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from tests.system.conftest import Operator, instances, operator_environment, rea
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 LAPSES_SECONDS = 180.0
-"""A lease of 90 s that was renewed lives for twice as long."""
+"""Seconds that a renewed instance with a lease of 90 s lives: twice the lease."""
 
 
 @pytest.fixture(scope="module")
 def lapsing() -> Iterator[Lab]:
-    """A lab whose Eureka forgets what is not renewed, as soon as it may."""
+    """Start a lab whose Eureka evicts unrenewed instances as soon as it may."""
     settings = {
         "eureka.server.enable-self-preservation": "false",
         "eureka.server.eviction-interval-timer-in-ms": "5000",
@@ -50,7 +51,7 @@ def lapsing() -> Iterator[Lab]:
 
 
 class Callers:
-    """Look all the time at what they may call, past the server's caches."""
+    """Callers that read an application's instances all the time, past the server's caches."""
 
     def __init__(self, url: str) -> None:
         self.fewest: dict[str, int] = {}
@@ -60,12 +61,12 @@ class Callers:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def count(self, application: str) -> None:
-        """Count the addresses of an application from now on."""
+        """Count the UP addresses of an application from now on."""
         self._counted.add(application.upper())
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Look while this lasts."""
+        """Keep reading while the block runs."""
         self._thread.start()
         try:
             yield
@@ -85,7 +86,7 @@ class Callers:
 
 
 class Change:
-    """An operator of a namespace of its own, which is ended and started otherwise."""
+    """A namespace whose operator is stopped and started again with other settings."""
 
     def __init__(self, lab: Lab, cluster: Cluster, eureka: Peers, directory: Path, name: str) -> None:
         self.namespace, self.app = name, f"{name}-app"
@@ -95,7 +96,7 @@ class Change:
         cluster.namespace(name)
 
     def start(self, *, is_ready: bool = True, **environment: str) -> Operator:
-        """Start it so."""
+        """Start an operator with these settings."""
         variables = operator_environment(self._lab, self.namespace, POD_NAMESPACE="default", **environment)
         log = self._directory / f"{self.namespace}-{len(self._operators)}.log"
         operator = Operator(log, variables, [])
@@ -105,19 +106,19 @@ class Change:
         return operator
 
     def check(self, **environment: str) -> CompletedProcess[str]:
-        """Return the output of ``--check`` with these settings."""
+        """Run the operator's ``--check`` with these settings."""
         variables = operator_environment(self._lab, self.namespace, POD_NAMESPACE="default", **environment)
         command = [sys.executable, "-m", "eurekube_provider.operator", "--check"]
         return run(command, env=variables, capture_output=True, text=True, timeout=120)
 
     def kill(self) -> None:
-        """Have all that run end without a word, as at a limit of memory."""
+        """Kill all running operators, as the kernel does at a memory limit."""
         for operator in self._operators:
             operator.process.kill()
             operator.process.wait()
 
     def stop(self) -> None:
-        """End all that run."""
+        """Stop all running operators."""
         for operator in self._operators:
             if operator.process.poll() is None:
                 with suppress(TimeoutExpired):
@@ -126,13 +127,13 @@ class Change:
                 operator.process.wait()
 
     def deployed(self, replicas: int = 3) -> list[Instance]:
-        """Pods with a syncer, which is served."""
+        """Create pods with a syncer, and wait until they are registered."""
         running(self.cluster, self.namespace, self.app, replicas)
         self.cluster.syncer(self.namespace, self.app)
         return self.awaited(replicas)
 
     def awaited(self, count: int, seconds: float = 60.0) -> list[Instance]:
-        """Wait for so many that are UP."""
+        """Wait for so many instances that are UP; return them."""
 
         def found() -> list[Instance] | None:
             there = [one for one in self.instances() if one.status is Status.UP]
@@ -141,30 +142,30 @@ class Change:
         return wait_for(found, f"{count} UP of {self.app}", seconds)
 
     def instances(self) -> list[Instance]:
-        """Return its instances in Eureka."""
+        """Return the application's instances in Eureka."""
         return instances(self.eureka, self.app)
 
     def names(self) -> set[str | None]:
-        """The names of the cluster by which they are owned."""
+        """Return the cluster names in the owners of the instances."""
         return {cluster_of(one.owner) for one in self.instances()}
 
     def wait_called(self, name: str) -> None:
-        """Wait until all is owned by this name of the cluster."""
+        """Wait until all instances are owned under this cluster name."""
         wait_for(lambda: self.names() == {name}, f"{self.namespace} to be owned by {name}")
 
     def condition(self, kind: str) -> dict[str, Any]:
-        """A condition of the syncer."""
+        """Return a condition of the syncer; empty if there is none."""
         item = self.cluster.get(SYNCERS, self.app, self.namespace) or {}
         found = (item.get("status") or {}).get("conditions") or ()
         return next((one for one in found if one["type"] == kind), {})
 
     def ids(self) -> set[str]:
-        """The instances' ids."""
+        """Return the ids of the instances."""
         return {one.instance_id for one in self.instances()}
 
 
 def test_each_change_of_a_name_under_traffic(lapsing: Lab, tmp_path: Path) -> None:
-    """Three pods are UP at every moment, for longer than a lease after the change."""
+    """Three pods are UP at every moment, until longer than a lease after each change."""
     cluster = with_crds(lapsing)
     (url,) = lapsing.eureka_urls
     eureka = Peers(Connection.parse(lapsing.eureka_urls))
@@ -256,7 +257,9 @@ def test_each_change_of_a_name_under_traffic(lapsing: Lab, tmp_path: Path) -> No
 
 
 def test_a_start_while_the_api_is_silent_costs_no_registration(lapsing: Lab, tmp_path: Path) -> None:
-    """An operator that knows the cluster's name renews its instances, and reports that, until it leads."""
+    """An operator that knows the cluster's name renews its instances while the API server is silent, and
+    reports it.
+    """
     cluster = with_crds(lapsing)
     (url,) = lapsing.eureka_urls
     eureka = Peers(Connection.parse(lapsing.eureka_urls))

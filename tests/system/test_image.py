@@ -1,4 +1,6 @@
-"""The steps of the Dockerfile without a container: the operator without Pulumi, run by nobody."""
+"""The steps of the Dockerfile, run without a container: the operator works without Pulumi and as the user
+nobody.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ NOBODY = 65532
 
 
 def dockerfile(instruction: str) -> list[str]:
-    """The arguments of each such instruction of the last stage, and of the first stage's RUN."""
+    """Return the arguments of each Dockerfile line with this instruction."""
     text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
     return [
         line.removeprefix(instruction).strip() for line in text.splitlines() if line.startswith(instruction)
@@ -38,7 +40,7 @@ def dockerfile(instruction: str) -> list[str]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """One that everybody may enter: another run of pytest locks those that pytest makes."""
+    """Create a folder that every user may enter, unlike pytest's temporary folders."""
     with tempfile.TemporaryDirectory(prefix="image-") as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -46,7 +48,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def image(folder: Path) -> Path:
-    """The files that the image has beside Python: the steps of the first stage, in a folder."""
+    """Run the steps of the Dockerfile's first stage; return the folder of the files that they install."""
     sources = folder / "sources"
     shutil.copytree(
         ROOT, sources, ignore=shutil.ignore_patterns(".*", "dist", "__pycache__", "tests", "bench")
@@ -74,9 +76,9 @@ def image(folder: Path) -> Path:
 
 
 def everybodys_python(folder: Path) -> tuple[Path, dict[str, str]]:
-    """This interpreter where everybody may run it: the image's base; and the variables that it needs there.
+    """Copy this interpreter to where every user may run it; return its path and the variables that it needs.
 
-    Its own place may lie in a home that nobody else can enter.
+    The interpreter's own folder may be in a home that others cannot enter.
     """
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     base = Path(sys.base_prefix)
@@ -102,7 +104,7 @@ def everybodys_python(folder: Path) -> tuple[Path, dict[str, str]]:
 
 
 def by_itself(kubeconfig: Path) -> dict[str, Any]:
-    """A kubeconfig with the certificate in it, whose own file only the lab's user may read."""
+    """Return a kubeconfig that contains the certificate, whose own file only the lab's user may read."""
     document: dict[str, Any] = yaml.safe_load(kubeconfig.read_text())
     for entry in document["clusters"]:
         certificate = Path(entry["cluster"].pop("certificate-authority")).read_bytes()
@@ -114,7 +116,7 @@ def by_itself(kubeconfig: Path) -> dict[str, Any]:
 def test_the_image_runs_without_pulumi_and_as_nobody(
     image: Path, cluster: Cluster, eureka: Peers, lab: Lab, namespace: str, tmp_path: Path
 ) -> None:
-    """Installed as in the Dockerfile, the operator works as a user who can write nowhere."""
+    """The installed image has no Pulumi, and the operator works as a user who may write nowhere."""
     installed = {path.name.partition("-")[0].lower() for path in image.glob("*.dist-info")}
     assert {"kubernetes", "requests", "eurekube_provider"} <= installed
     assert not installed & {"pulumi", "pulumi_kubernetes", "grpcio", "rich", "pip", "hatchling"}

@@ -1,7 +1,7 @@
-"""Our programs as inline programs of the Automation API: in the process of another program, in its threads.
+"""Our programs as inline programs of Pulumi's Automation API: in threads of another program's process.
 
-Who runs them gives what a language host gives otherwise: a function that runs the program, the modules beside
-it, and the interpreter of the dynamic provider's process. Their configuration is the stack's, as ever.
+The caller gives what a language host gives otherwise: a function that runs the program, the modules beside
+it, and the interpreter of the dynamic provider's process. The configuration is the stack's, as usual.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ EXAMPLES = ROOT / "examples"
 
 
 def inline_stack(source: Path, directory: Path, config: Mapping[str, Any]) -> automation.Stack:
-    """A stack dev of a copy of a project, whose program this process runs.
+    """Create a stack ``dev`` of a copy of a project, whose program runs in this process.
 
     :param directory: gets the copy; home and states are there, too.
     :param config: the project's own keys, or Eurekube's as ``eurekube:url``.
@@ -79,16 +79,16 @@ def inline_stack(source: Path, directory: Path, config: Mapping[str, Any]) -> au
 
 
 def registered(url: str, project: str) -> dict[str, Status]:
-    """Return the registrations of a project's stack dev at a Eureka server: status by application and
-    host.
-    """
+    """Return the statuses of the registrations of a project's stack dev, by application and host."""
     owner = f"stack/organization/{project}/dev/"
     found = (each for each in listed_now(url) if (each.owner or "").startswith(owner))
     return {f"{each.application} {each.host_name}": each.status for each in found}
 
 
 def lives(stack: automation.Stack, url: str, *expected: str) -> None:
-    """Up registers what is expected; a preview and a refresh find nothing to do; destroy leaves nothing."""
+    """Check that up registers what is expected, preview and refresh find nothing to do, and destroy leaves
+    nothing.
+    """
     project = stack.workspace.project_settings().name
     stack.up(on_output=print)
     assert registered(url, project) == dict.fromkeys(expected, Status.UP)
@@ -99,7 +99,9 @@ def lives(stack: automation.Stack, url: str, *expected: str) -> None:
 
 
 def test_the_repositorys_program(lab: Lab, cluster: Cluster, tmp_path: Path) -> None:
-    """CRDs, operator, syncer and registration; another stack builds on its exports; nothing is left."""
+    """The repository's own program makes CRDs, operator, syncer and registration; another stack uses its
+    exports; destroy leaves nothing.
+    """
     url = lab.eureka_urls[0]
     home, team = "inline-system", "inline"
     registration = {"name": "billing", "application": "inline", "hostName": "192.0.2.10", "port": 8080}
@@ -140,7 +142,7 @@ def test_examples_two_at_once_against_two_eurekas(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each thread's programs register where their own stack says, whatever runs beside them."""
+    """Programs that run in two threads each register at the Eureka of their own stack."""
     here, there = {"eurekube:url": lab.eureka_urls[0]}, {"eurekube:url": plain.url}
     pods = [f"RATING {address}" for address in running(cluster, namespace, "rating", 2)]
     service = {"namespace": namespace, "service": "rating", "eurekube:kubeconfig": str(lab.kubeconfig)}

@@ -1,4 +1,4 @@
-"""Several stacks in one process by the Automation API, each in a thread: nothing of one reaches the others.
+"""Several stacks in one process by Pulumi's Automation API, each in a thread: no stack affects another.
 
 One is cancelled in its drain, the program of another one raises, and the rest are previewed, refreshed and
 destroyed meanwhile, by either provider.
@@ -55,7 +55,7 @@ class Project:
     def stack(
         self, name: str, program: Callable[[], None], command: automation.PulumiCommand | None = None
     ) -> automation.Stack:
-        """Make or select a stack."""
+        """Create or select a stack."""
         folder = self._directory / name
         folder.mkdir(exist_ok=True)
         made = automation.create_or_select_stack(
@@ -70,12 +70,12 @@ class Project:
         return made
 
     def cancellable(self) -> Cancellable:
-        """Return a command that can be cancelled."""
+        """Return a Pulumi command that a test can cancel."""
         return Cancellable(self._records)
 
 
 def registers(shell: str, name: str, number: int, **more: Any) -> None:
-    """Register an instance, and an application of two, by either provider."""
+    """Register an Instance and an Application of two instances, by either provider."""
     instances = {key: {"host_name": f"192.0.2.{number + at}"} for at, key in enumerate("ab", start=1)}
     one: Any = {"application": name, "host_name": f"192.0.2.{number}", "port": 8080, **more}
     many: Any = {"application": f"{name}-row", "port": 8080, "instances": instances}
@@ -90,7 +90,7 @@ def registers(shell: str, name: str, number: int, **more: Any) -> None:
 
 
 def held(url: str, name: str) -> dict[str, Status]:
-    """Return what a stack has at the server: the status by host."""
+    """Return the statuses of a stack's instances at the server, by host."""
     owner = f"stack/organization/inline/{name}/"
     return {each.host_name: each.status for each in listed_now(url) if (each.owner or "").startswith(owner)}
 
@@ -98,7 +98,7 @@ def held(url: str, name: str) -> dict[str, Status]:
 def test_stacks_in_threads_do_not_reach_each_other(
     plain: Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each ends as it does alone, and Eureka holds what each says."""
+    """Each stack ends as it would alone, and Eureka holds what each program says."""
     url = plain.url
     monkeypatch.syspath_prepend(python_sdk(tmp_path))
     project = Project(tmp_path, url)

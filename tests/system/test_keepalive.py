@@ -1,4 +1,6 @@
-"""``eurekube keepalive`` as a process of its own: renews for stacks where there is no Kubernetes."""
+"""``eurekube keepalive`` as a process of its own: it renews stacks' registrations where there is no
+Kubernetes.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,14 @@ pytestmark = pytest.mark.lab
 
 @pytest.fixture
 def peers(lab: Lab) -> Iterator[Peers]:
-    """The lab's Eureka server."""
+    """Return a client of the lab's Eureka server."""
     made = Peers(Connection.parse(lab.eureka_urls))
     yield made
     made.close()
 
 
 def registered(peers: Peers, name: str, renewer: str) -> Instance:
-    """A stack's registration, to be renewed every second."""
+    """Register an instance of a stack that is to be renewed every second."""
     checked = check(
         {},
         {
@@ -52,7 +54,9 @@ def registered(peers: Peers, name: str, renewer: str) -> Instance:
 
 
 def test_it_renews_what_names_it_and_removes_nothing(peers: Peers, tmp_path: Path) -> None:
-    """Until SIGTERM; another renewer's registrations are not its business."""
+    """Keepalive renews the registrations that name its renewer until SIGTERM, and neither renews nor
+    removes others.
+    """
     ours, theirs = registered(peers, "ours", "night"), registered(peers, "theirs", "day")
     before, untouched = renewed_at(peers, ours), renewed_at(peers, theirs)
     foreign = ("EUREKA_", "OPERATOR_", "LOG_")
@@ -87,7 +91,7 @@ def test_it_renews_what_names_it_and_removes_nothing(peers: Peers, tmp_path: Pat
 
 
 def test_it_does_not_start_without_a_url() -> None:
-    """And says in one sentence what to set."""
+    """Without a URL keepalive ends with one sentence that says what to set."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("EUREKA_")}
     done = subprocess.run(
         [sys.executable, "-m", "eurekube_provider.cli.main", "keepalive"],

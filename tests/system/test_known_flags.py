@@ -1,4 +1,4 @@
-"""Flags of kubectl, helm and pulumi in the documentation are flags of those programs."""
+"""The flags of kubectl, helm and pulumi in the documentation exist in those programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KNOWN = tomllib.loads(KNOWN_FLAGS.read_text())
 
 
 def program(name: str) -> Path:
-    """Where it is; skips where it cannot be had."""
+    """Return the path of a program; skip the test if it is not installed."""
     found = find_kubectl() if name == "kubectl" else None
     if name == HELM:
         try:
@@ -33,7 +33,9 @@ def program(name: str) -> Path:
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_each_flag_is_in_the_programs_own_help(name: str) -> None:
-    """Of each command with its subcommands, those of all commands included."""
+    """Each documented flag of a command appears in that command's help, or in the program's common
+    options.
+    """
     path = program(name)
     everywhere = KNOWN[name].pop("always")
     for command, flags in KNOWN[name].items():
@@ -45,7 +47,7 @@ def test_each_flag_is_in_the_programs_own_help(name: str) -> None:
 
 
 def help_of(path: Path, *words: str) -> str:
-    """Return a program's help of a command; it has the command if that succeeds."""
+    """Return a program's help of a command, which must exist."""
     done = subprocess.run([path, *words], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, f"{path.name} {' '.join(words)}: {done.stderr[-300:]}"
     return done.stdout

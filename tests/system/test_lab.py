@@ -1,4 +1,4 @@
-"""The lab itself: that its neighbours are real, stand beside each other, and are gone with it."""
+"""The lab itself: its servers are real, run beside each other, and end with it."""
 
 import json
 import os
@@ -33,7 +33,7 @@ WAIT_SECONDS = 60.0
 
 @pytest.fixture(scope="module")
 def http() -> Iterator[requests.Session]:
-    """A session that no proxy or netrc of the environment disturbs."""
+    """Return a session that ignores proxies and netrc of the environment."""
     with requests.Session() as session:
         session.trust_env = False
         yield session
@@ -43,19 +43,19 @@ NEVER_COPIED = {
     "eureka.server.use-read-only-response-cache": "true",
     "eureka.server.response-cache-update-interval-ms": "3600000",
 }
-"""Settings with which a list stays as it was first asked for."""
+"""Eureka settings with which a cached list stays as it was first read."""
 
 
 @pytest.fixture(scope="module")
 def three_eurekas() -> Iterator[Lab]:
-    """Three servers that are peers of each other, with settings of the caller's."""
+    """Start three Eureka servers that are peers, with settings of the test's own."""
     with Lab(eureka=3, kubernetes=False, quick_view=True, eureka_settings=NEVER_COPIED) as running:
         yield running
 
 
 @pytest.fixture
 def namespace(lab: Lab, unique_name: str) -> Iterator[str]:
-    """A namespace of the test's own, in which pods are admitted."""
+    """Create a namespace for one test, in which pods are admitted."""
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique_name}}
     lab.kubernetes.request("POST", "/api/v1/namespaces", body)
     accounts = f"/api/v1/namespaces/{unique_name}/serviceaccounts"
@@ -91,7 +91,7 @@ def is_registered(http: requests.Session, url: str, application: str, instance_i
 
 
 def peers_of(http: requests.Session, url: str) -> set[str]:
-    """The peers that a server says it replicates to, without the slash at the end."""
+    """Return the peer URLs in a server's status page, without a slash at the end."""
     status = http.get(f"{url}/status", timeout=10).text
     found = re.search("<registered-replicas>(.*?)</registered-replicas>", status)
     assert found is not None
@@ -136,7 +136,7 @@ def pods_of(lab: Lab, namespace: str) -> list[dict[str, Any]]:
 
 
 def endpoints_of(lab: Lab, namespace: str) -> dict[str, bool]:
-    """Address to readiness, of all EndpointSlices of the namespace."""
+    """Return the readiness of each address in the namespace's EndpointSlices."""
     path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
     slices = lab.kubernetes.request("GET", path)["items"]
     return {
@@ -148,7 +148,7 @@ def endpoints_of(lab: Lab, namespace: str) -> dict[str, bool]:
 
 
 def await_endpoints(lab: Lab, namespace: str, expected: list[bool]) -> None:
-    """Wait for as many endpoints, of that readiness; show pods and endpoints when they do not come."""
+    """Wait until the endpoints have this readiness; if they do not, fail with pods, endpoints and events."""
     try:
         wait_until(
             lambda: sorted(endpoints_of(lab, namespace).values()) == expected, "the endpoints", WAIT_SECONDS
@@ -164,7 +164,7 @@ def await_endpoints(lab: Lab, namespace: str, expected: list[bool]) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether the process runs; a zombie does not."""
+    """Return whether the process runs; a zombie counts as ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -176,7 +176,7 @@ def all_gone(pids: list[int]) -> bool:
 
 
 def test_a_registration_by_hand_is_read_back(lab: Lab, http: requests.Session) -> None:
-    """A registration over REST is found past the caches at once, and in a list when it is a new one."""
+    """A registration over REST is read past the caches at once, and a list that was not cached shows it."""
     url = lab.eureka_urls[0]
     register(http, url, "LAB-BY-HAND", "by-hand:8080")
     assert ("LAB-BY-HAND", "by-hand:8080") in held_now(url)
@@ -199,7 +199,7 @@ def test_each_of_three_servers_has_the_other_two_as_peers(three_eurekas: Lab, ht
 
 
 def test_a_registration_reaches_all_peers(three_eurekas: Lab, http: requests.Session) -> None:
-    """The server that is asked forwards to its peers."""
+    """The server that gets a registration forwards it to its peers."""
     register(http, three_eurekas.eureka_urls[0], "LAB-REPLICATED", "replicated:8080")
     for url in three_eurekas.eureka_urls:
         wait_until(
@@ -210,7 +210,7 @@ def test_a_registration_reaches_all_peers(three_eurekas: Lab, http: requests.Ses
 
 
 def test_settings_of_the_caller_win(three_eurekas: Lab, http: requests.Session) -> None:
-    """Any Spring property can be set for every server; here one that `quick_view` sets otherwise."""
+    """A Spring property of the caller overrides the lab's own; here one that `quick_view` sets otherwise."""
     for url in three_eurekas.eureka_urls:
         assert http.get(f"{url}/apps/LAB-SETTINGS", timeout=10).status_code == 404
     url = three_eurekas.eureka_urls[0]
@@ -220,7 +220,9 @@ def test_settings_of_the_caller_win(three_eurekas: Lab, http: requests.Session) 
 
 
 def test_a_paused_server_keeps_its_port_and_its_silence(three_eurekas: Lab, http: requests.Session) -> None:
-    """SIGSTOP makes a server that accepts and never answers; afterwards it goes on with what it knew."""
+    """After SIGSTOP a server accepts connections and never answers; after SIGCONT it still holds its
+    instances.
+    """
     server = three_eurekas.eurekas[2]
     register(http, server.url, "LAB-PAUSED", "paused:8080")
     server.pause()
@@ -234,7 +236,7 @@ def test_a_paused_server_keeps_its_port_and_its_silence(three_eurekas: Lab, http
 
 
 def test_a_killed_server_comes_back_empty_on_its_port(three_eurekas: Lab, http: requests.Session) -> None:
-    """Without registering with its peers a server copies nothing from them when it starts."""
+    """A killed server that does not register with its peers copies nothing from them at its start."""
     server = three_eurekas.eurekas[1]
     register(http, server.url, "LAB-KILLED", "killed:8080")
     server.kill()
@@ -247,9 +249,9 @@ def test_a_killed_server_comes_back_empty_on_its_port(three_eurekas: Lab, http: 
 
 @pytest.fixture(scope="module")
 def clients() -> Iterator[Lab]:
-    """Two servers that are clients of each other, and ask for a password.
+    """Start two servers that are clients of each other, and ask for a password.
 
-    What a server copies at its start is its neighbour's list, which here shows at once what was written.
+    A starting server copies its neighbour's list, which here shows each write at once.
     """
     with Lab(
         eureka=2, kubernetes=False, security="basic", register_with_eureka=True, quick_view=True
@@ -259,7 +261,7 @@ def clients() -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def authenticated() -> Iterator[requests.Session]:
-    """A session with the password that those servers ask for."""
+    """Return a session with the servers' password."""
     with requests.Session() as session:
         session.trust_env = False
         session.auth = CREDENTIALS
@@ -269,7 +271,9 @@ def authenticated() -> Iterator[requests.Session]:
 def test_basic_security_asks_for_the_password(
     clients: Lab, http: requests.Session, authenticated: requests.Session
 ) -> None:
-    """401 without credentials; with them reads and writes work, and peers reach each other."""
+    """The servers answer 401 without credentials; with them reads and writes work, and peers reach each
+    other.
+    """
     first, second = clients.eureka_urls
     body = registration("LAB-BASIC", "basic:8080")
     assert http.get(f"{first}/apps", timeout=10).status_code == 401
@@ -283,7 +287,7 @@ def test_basic_security_asks_for_the_password(
 def test_servers_that_register_with_each_other_copy_the_registry(
     clients: Lab, authenticated: requests.Session
 ) -> None:
-    """With register_with_eureka a restarted server has at once what its peer has."""
+    """With register_with_eureka a restarted server holds at once what its peer holds."""
     first, second = clients.eurekas
     register(authenticated, first.url, "LAB-COPIED", "copied:8080")
     second.restart()
@@ -295,7 +299,7 @@ def test_servers_that_register_with_each_other_copy_the_registry(
 
 
 def test_a_deployment_becomes_running_pods_and_ready_endpoints(lab: Lab, namespace: str) -> None:
-    """The controllers, the scheduler and kwok do what a cluster does."""
+    """Controllers, scheduler and kwok work as in a real cluster."""
     create_deployment(lab, namespace, "rating", 2)
     await_endpoints(lab, namespace, [True, True])
     pods = pods_of(lab, namespace)
@@ -305,7 +309,7 @@ def test_a_deployment_becomes_running_pods_and_ready_endpoints(lab: Lab, namespa
 
 
 def test_nodes_stand_in_zones(lab: Lab) -> None:
-    """node-1 and node-2 carry the topology label that EndpointSlices take their zone from."""
+    """node-1 and node-2 carry the topology label from which EndpointSlices get their zone."""
     nodes = lab.kubernetes.request("GET", "/api/v1/nodes")["items"]
     zones = {
         node["metadata"]["name"]: node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in nodes
@@ -314,7 +318,7 @@ def test_nodes_stand_in_zones(lab: Lab) -> None:
 
 
 def test_scaling_down_removes_pods_promptly(lab: Lab, cluster: Cluster, namespace: str) -> None:
-    """kwok lets a deleted pod go at once, unless a finalizer holds it."""
+    """kwok removes a deleted pod at once, unless a finalizer holds it."""
     create_deployment(lab, namespace, "rating", 2)
     await_endpoints(lab, namespace, [True, True])
     cluster.scale(namespace, "rating", 1)
@@ -323,7 +327,7 @@ def test_scaling_down_removes_pods_promptly(lab: Lab, cluster: Cluster, namespac
 
 
 def test_a_pod_made_unready_stays_unready(lab: Lab, cluster: Cluster, namespace: str) -> None:
-    """kwok leaves a running pod's conditions alone, also when the pod changes otherwise."""
+    """kwok does not change a running pod's conditions, even if the pod changes otherwise."""
     create_deployment(lab, namespace, "rating", 1)
     await_endpoints(lab, namespace, [True])
     pod = pods_of(lab, namespace)[0]
@@ -343,7 +347,7 @@ def test_a_pod_made_unready_stays_unready(lab: Lab, cluster: Cluster, namespace:
 def test_a_pod_with_readiness_gates_is_ready_when_all_are_open(
     lab: Lab, cluster: Cluster, namespace: str
 ) -> None:
-    """As a kubelet computes it: the containers and each gate's condition, and no longer than they hold."""
+    """A pod is ready only while its containers and each gate's condition are, as with a kubelet."""
     gates = ["example.org/first", "example.org/second"]
     create_deployment(lab, namespace, "rating", 1, *gates)
     await_endpoints(lab, namespace, [False])
@@ -378,7 +382,7 @@ def test_a_pod_with_readiness_gates_is_ready_when_all_are_open(
 def test_rbac_denies_a_fresh_service_account(
     lab: Lab, namespace: str, http: requests.Session, tmp_path: Path
 ) -> None:
-    """A ServiceAccount's token is known to the API server, and allows nothing until a role says so."""
+    """The API server knows a new ServiceAccount's token, and allows nothing until a role grants it."""
     account = {"metadata": {"name": "operator"}}
     lab.kubernetes.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
     path = lab.service_account_kubeconfig(namespace, "operator", tmp_path / "kubeconfig")
@@ -409,7 +413,7 @@ def test_rbac_denies_a_fresh_service_account(
 
 
 def test_the_api_server_keeps_its_data_over_a_restart(namespace: str, lab: Lab) -> None:
-    """After a kill it comes back on its port, with its certificate and its objects."""
+    """After a kill the API server comes back on its port, with its certificate and its objects."""
     lab.api_server.kill()
     with pytest.raises(LabError, match="failed"):
         lab.kubernetes.request("GET", "/api/v1/namespaces")
@@ -418,7 +422,7 @@ def test_the_api_server_keeps_its_data_over_a_restart(namespace: str, lab: Lab) 
 
 
 def addresses_of_first_pods(lab: Lab, count: int) -> list[str]:
-    """The addresses of the first pods of a fresh lab, in the order in which they are made."""
+    """Create the first pods of a fresh lab; return their addresses in the order of creation."""
     for number in range(count):
         spec = {"nodeName": "node-1", "containers": [{"name": "main", "image": "none"}]}
         pod = {"metadata": {"name": f"pod-{number}"}, "spec": spec}
@@ -438,10 +442,10 @@ def test_two_labs_run_side_by_side_and_an_error_leaves_the_logs(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """Two labs share neither ports nor data, and the end of one is not the end of the other.
+    """Two labs share neither ports nor data, and one can end alone.
 
-    When the block raises, all servers end, and a line says where their logs are; nothing else is left. On a
-    fresh lab addresses are given in the order of creation, from 10.0.0.1 on.
+    When the block raises, all servers end, and a line says where their logs are; nothing else is left. A
+    fresh lab gives pods addresses in the order of creation, from 10.0.0.1 on.
     """
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     seen: list[tuple[list[int], Path]] = []
@@ -468,7 +472,7 @@ def test_two_labs_run_side_by_side_and_an_error_leaves_the_logs(
 
 
 def test_a_lab_that_is_left_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where no error says that somebody wants to look into its logs."""
+    """A lab that ends without an error deletes its folder, logs included."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with Lab(eureka=0, kubernetes=False) as empty:
         (empty.directory / "logs").mkdir()
@@ -476,7 +480,7 @@ def test_a_lab_that_is_left_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_a_port_in_use_is_reported_with_its_holder() -> None:
-    """The message names the port, what it was wanted for, and the process that has it."""
+    """The error names the port, its purpose, and the process that holds it."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(LabError) as caught, Lab(eureka=1, kubernetes=False, ports=Ports(eureka=(port,))):
@@ -487,7 +491,7 @@ def test_a_port_in_use_is_reported_with_its_holder() -> None:
 
 
 def test_a_missing_java_is_reported_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody needs to guess what the Eureka servers run on."""
+    """The error names the missing Java, the version needed, and a package that has it."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with (
@@ -500,7 +504,7 @@ def test_a_missing_java_is_reported_with_what_to_install(monkeypatch: pytest.Mon
 def test_a_server_that_dies_at_the_start_shows_the_end_of_its_log(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A setting that Spring refuses is an error with Spring's own words, not a time-out."""
+    """If Spring refuses a setting, the lab raises with Spring's message instead of a time-out."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     settings = {"lab.security": "unheard-of"}
     with (
@@ -526,7 +530,7 @@ HOLDER = """
 
 @contextmanager
 def python(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A Python process of its own, killed at the end if it still runs."""
+    """Start Python in a process of its own, which is killed at the end of the block."""
     with subprocess.Popen(
         [sys.executable, *arguments],
         cwd=ROOT,
@@ -542,7 +546,7 @@ def python(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_killed_python_takes_its_lab_along() -> None:
-    """Even SIGKILL, which no clean-up survives, leaves no server behind."""
+    """If the process that holds a lab gets SIGKILL, all servers of the lab end."""
     with python("-c", textwrap.dedent(HOLDER)) as process:
         assert process.stdout is not None
         pids = json.loads(process.stdout.readline())
@@ -553,7 +557,9 @@ def test_a_killed_python_takes_its_lab_along() -> None:
 
 
 def test_ctrl_c_takes_the_lab_down(tmp_path: Path) -> None:
-    """It ends `up --foreground` at once, with its servers and its files; SIGTERM is what `down` sends."""
+    """Ctrl-C ends `up --foreground` at once, with its servers and files, as does the SIGTERM that `down`
+    sends.
+    """
     folder = tmp_path / "lab"
     arguments = (f"--directory={folder}", "up", "--free-ports", "--foreground", "--eureka=0")
     with python("-m", "lab", *arguments) as process:
@@ -567,7 +573,7 @@ def test_ctrl_c_takes_the_lab_down(tmp_path: Path) -> None:
 
 
 def test_a_signal_during_the_start_takes_the_lab_down(tmp_path: Path) -> None:
-    """Ctrl-C while the detached lab is still starting ends it, and says so."""
+    """Ctrl-C while a detached lab is starting ends the lab, and a message says so."""
     folder = tmp_path / "lab"
     with python("-m", "lab", f"--directory={folder}", "up", "--free-ports") as process:
         wait_until((folder / "logs" / "etcd.log").exists, "the first server", WAIT_SECONDS)
@@ -617,7 +623,7 @@ def test_up_status_and_down(tmp_path: Path) -> None:
 
 
 def test_every_eureka_server_is_a_process_with_a_log(lab: Lab) -> None:
-    """Other tests rely on the pid of the running server and on its log file."""
+    """Each Eureka server has a pid and a log file, which other tests use."""
     (server,) = lab.eurekas
     assert isinstance(server, EurekaServer)
     assert server.pid is not None
@@ -627,7 +633,7 @@ def test_every_eureka_server_is_a_process_with_a_log(lab: Lab) -> None:
 
 
 def test_a_server_takes_its_classes_from_the_archive(lab: Lab, http: requests.Session) -> None:
-    """Also those that its first requests need: but for what Java makes as it runs, nearly all."""
+    """The server loads nearly all classes from the archive, those of its first requests included."""
     (server,) = lab.eurekas
     register(http, server.url, "LAB-CLASSES", "classes:8080")
     assert http.get(f"{server.url}/apps", headers={"Accept": "application/json"}, timeout=10).ok

@@ -1,4 +1,6 @@
-"""The same program in every language that Pulumi has: the SDK compiles, and it runs on a real Eureka."""
+"""The same program in every language of Pulumi: the SDK compiles, and the program registers at a real
+Eureka.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ WITH_PREVIEW = ("typescript", "yaml")
 
 
 def needs(name: str) -> pytest.MarkDecorator:
-    """Skip where a language's programs are not there."""
+    """Skip a test if the programs of a language are not installed."""
     ours = {"python": needs_python_sdk, "yaml": needs_yaml}
     is_missing = bool(LANGUAGES[name].missing())
     reason = f"not all on PATH: {', '.join(LANGUAGES[name].tools)}"
@@ -38,7 +40,9 @@ def needs(name: str) -> pytest.MarkDecorator:
 @pytest.mark.timeout(600)  # where a compiler's caches are empty
 @pytest.mark.parametrize("name", [pytest.param(name, marks=needs(name)) for name in LANGUAGES])
 def test_an_example_registers_and_looks_up(name: str, tmp_path: Path, plain: Peer) -> None:
-    """A machine, an application of two, and what Eureka holds, which a preview does not know yet."""
+    """The example registers a machine and an application of two instances, and exports Eureka's list,
+    which its preview shows as unknown.
+    """
     environment = own_pulumi(tmp_path)
     environment["PATH"] = f"{Path(sys.prefix) / 'bin'}:{environment['PATH']}"
     # Compilers keep what they have fetched and built where they always do.
@@ -77,7 +81,7 @@ def test_an_example_registers_and_looks_up(name: str, tmp_path: Path, plain: Pee
 @needs_language_host("has uv make the environment")
 @pytest.mark.skipif(not (Path(sys.prefix) / "bin" / "uv").exists(), reason="no uv beside the interpreter")
 def test_a_project_of_uv_needs_no_pip(tmp_path: Path, plain: Peer) -> None:
-    """The example's environment is uv's, after its lock file, and has no pip."""
+    """The example's environment is made by uv from its lock file, and has no pip."""
     environment = own_pulumi(tmp_path)
     environment["PATH"] = f"{tmp_path / 'plugin'}:{environment['PATH']}"
     for name in ("VIRTUAL_ENV", "PYTHONPATH"):

@@ -1,4 +1,4 @@
-"""The native provider's function of a cluster, on a real API server; those of Eureka every example calls."""
+"""The native provider's function that reads a Service's endpoints, on a real API server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOKEN = "eurekube:index:getEndpoints"
 
 
 def test_the_endpoints_of_a_service(lab: Lab, cluster: Cluster, namespace: str) -> None:
-    """Those that can be called, in the schema's words; a Service that is not there has none."""
+    """The function returns the callable endpoints in the schema's names, and none for a missing Service."""
     service = f"{namespace}-app"
     cluster.deployment(namespace, service, 2)
     cluster.service(namespace, service)

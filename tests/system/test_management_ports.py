@@ -1,7 +1,8 @@
-"""Tools that call a management port find it at each pod, by their own code and on real servers.
+"""Spring Boot Admin and Prometheus find each pod's management port in Eureka, by their own code, on real
+servers.
 
-The pods are played by web servers of this machine, at an address that EndpointSlices take, and answer the
-actuator's paths at their management port alone.
+The pods are web servers of this machine, at an address that EndpointSlices accept, and answer the actuator's
+paths at their management port alone.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ QUICK = {
 
 
 class _Actuator(BaseHTTPRequestHandler):
-    """Answers as an actuator does, as far as its readers ask."""
+    """A web server that answers the actuator's paths that the tests read."""
 
     def do_GET(self) -> None:
         body: Object = {"status": "UP"} if self.path == "/actuator/health" else {"_links": {}}
@@ -50,11 +51,11 @@ class _Actuator(BaseHTTPRequestHandler):
         self.wfile.write(json.dumps(body).encode())
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
-        """Say nothing."""
+        """Log nothing."""
 
 
 class _Nothing(_Actuator):
-    """Knows no path."""
+    """A web server that knows no path."""
 
     def do_GET(self) -> None:
         self.send_error(404)
@@ -62,7 +63,7 @@ class _Nothing(_Actuator):
 
 @pytest.fixture(scope="module")
 def address() -> str:
-    """This machine's own address, as others see it."""
+    """Return an address of this machine other than loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         try:
             asked.connect(("192.0.2.1", 9))
@@ -76,7 +77,7 @@ def address() -> str:
 
 @pytest.fixture(scope="module")
 def pods(address: str) -> Iterator[dict[str, tuple[int, int]]]:
-    """Two pods by name, each with its port for callers and its management port."""
+    """Start two pods as web servers; return the port for callers and the management port of each."""
     with ExitStack() as stack:
 
         def serve(handler: type[BaseHTTPRequestHandler]) -> int:
@@ -97,7 +98,7 @@ def served(
     address: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[str]:
-    """The namespace of the two pods, in Eureka at their own ports."""
+    """Register the two pods by an operator; return their namespace."""
     namespace = APP
     cluster.namespace(namespace)
     operator = Operator(
@@ -136,7 +137,7 @@ def served(
 
 
 def endpoint_slice(namespace: str, pod: str, address: str, port: int, management: int | None) -> Object:
-    """The EndpointSlice of one pod."""
+    """Return the EndpointSlice of one pod."""
     ports = [{"name": "http", "port": port}]
     if management is not None:
         ports.append({"name": "management", "port": management})
@@ -168,7 +169,9 @@ def test_tools_find_each_pod_at_its_management_port(
     address: str,
     tmp_path: Path,
 ) -> None:
-    """Spring Boot Admin shows each UP, Prometheus scrapes each; the callers' port knows no such path."""
+    """Spring Boot Admin shows each pod as UP and Prometheus scrapes it by the management port, not by the
+    callers' port.
+    """
     management = {f"http://{address}:{port}/actuator/health" for _, port in pods.values()}
     wait_for(
         lambda: {one.health_check_url for one in instances(eureka, APP)} == management, "in Eureka", 60.0
@@ -210,7 +213,9 @@ def test_tools_find_each_pod_at_its_management_port(
 def test_what_a_port_lacks_is_left_out_and_said(
     cluster: Cluster, eureka: Peers, served: str, pods: dict[str, tuple[int, int]], address: str
 ) -> None:
-    """A pod without the port stays registered, without the key, and comes back with it."""
+    """A pod without the management port stays registered without its metadata key, a condition says so,
+    and the key returns with the port.
+    """
     name, (port, management) = next(iter(pods.items()))
 
     def found() -> dict[str, str | None]:
@@ -239,7 +244,9 @@ def test_what_a_port_lacks_is_left_out_and_said(
 
 
 def found_by_prometheus(eureka_url: str) -> list[dict[str, str]]:
-    """The targets that Prometheus' own code finds with the page's own configuration."""
+    """Return the targets that Prometheus' own discovery code finds with the configuration of
+    docs/guides/metadata.md.
+    """
     page = (ROOT / "docs/guides/metadata.md").read_text(encoding="utf-8")
     (written,) = re.findall(r"```yaml\n(scrape_configs:.*?)```", page, re.DOTALL)
     try:

@@ -36,19 +36,19 @@ ORDER = "mirror-order"
 BOTH: Endpoints = {"192.0.2.11": (8080, True), "192.0.2.12": (8080, True)}
 WRITES = ("create", "update", "patch", "delete")
 HOLD_SECONDS = 30
-"""The least that a mirror may say."""
+"""The shortest hold that a mirror accepts, in seconds."""
 
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    """Servers of this module's own, since one of them is killed."""
+    """Start a lab for this module alone, since its Eureka server is killed."""
     with Lab(eureka=1, quick_view=True) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def eureka(lab: Lab) -> Iterator[Peers]:
-    """Its Eureka."""
+    """Return a client of this module's Eureka."""
     peers = Peers(Connection.parse(lab.eureka_urls))
     yield peers
     peers.close()
@@ -56,13 +56,13 @@ def eureka(lab: Lab) -> Iterator[Peers]:
 
 @pytest.fixture(scope="module")
 def cluster(lab: Lab) -> Cluster:
-    """Its cluster, with our CRDs."""
+    """Return this module's cluster, with our CRDs installed."""
     return with_crds(lab)
 
 
 @pytest.fixture(scope="module")
 def account(lab: Lab, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Account:
-    """Exactly the rights of an operator that serves the mirrors of all namespaces."""
+    """Return an account with exactly the rights of an operator that serves the mirrors of all namespaces."""
     cluster.namespace(HOME)
     account = Account.made(lab, cluster, HOME, "mirrors", tmp_path_factory.mktemp("mirrors") / "kubeconfig")
     account.may([*CLUSTER, *WORK, *MIRROR_CLUSTER, *MIRROR_WORK])
@@ -72,7 +72,7 @@ def account(lab: Lab, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="module")
 def web_port(lab: Lab, account: Account, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """An operator that serves the mirrors of all tests here, by the port of its metrics."""
+    """Start an operator that serves the mirrors of all tests here; return the port of its metrics."""
     (port,) = free_ports(1)
     environment = operator_environment(
         lab,
@@ -100,7 +100,7 @@ class Scene:
         self.lab, self.cluster, self.namespace, self.port = lab, cluster, namespace, web_port
 
     def mirror(self, name: str, **spec: Any) -> None:
-        """Make a mirror."""
+        """Create a mirror, or change it."""
         body = {
             "apiVersion": "eurekube.io/v1alpha1",
             "kind": "EurekaMirror",
@@ -110,11 +110,11 @@ class Scene:
         self.cluster.apply(MIRRORS, body)
 
     def slices(self, service: str) -> list[Object]:
-        """All slices of a Service."""
+        """Return all EndpointSlices of a Service."""
         return self.cluster.items(ENDPOINT_SLICES, self.namespace, **{SERVICE_NAME_LABEL: service})
 
     def shows(self, service: str) -> Endpoints:
-        """Each address that a Service has, with its port and whether it is ready."""
+        """Return port and readiness of each address in a Service's EndpointSlices."""
         return {
             one["addresses"][0]: (item["ports"][0]["port"], one["conditions"]["ready"])
             for item in self.slices(service)
@@ -122,11 +122,11 @@ class Scene:
         }
 
     def wait_shows(self, service: str, expected: Endpoints, timeout_seconds: float = 20.0) -> None:
-        """Wait until a Service has these endpoints."""
+        """Wait until a Service's EndpointSlices have exactly these endpoints."""
         wait_for(lambda: self.shows(service) == expected, f"{service} to be {expected}", timeout_seconds)
 
     def condition(self, name: str, kind: str) -> str:
-        """A condition of a mirror: its message while it is True, else empty."""
+        """Return the message of a mirror's condition while it is True, else nothing."""
         status = (self.cluster.get(MIRRORS, name, self.namespace) or {}).get("status") or {}
         for one in status.get("conditions") or ():
             if one["type"] == kind and one["status"] == "True":
@@ -134,7 +134,9 @@ class Scene:
         return ""
 
     def writes(self) -> Counter[str]:
-        """How many writes of Services and slices in this namespace the API server had of the operator."""
+        """Count the operator's writes of Services and slices in this namespace, by the API server's audit
+        log.
+        """
         asked = map(json.loads, self.lab.kubernetes.audit_log.read_text().splitlines())
         return Counter(
             f"{one['verb']} {place['resource']}"
@@ -146,7 +148,7 @@ class Scene:
         )
 
     def counted_writes(self) -> Counter[str]:
-        """How many writes the operator says that it sent, in all namespaces, by verb and resource."""
+        """Count the writes in all namespaces, by verb and resource, as the operator's metrics report them."""
         page = requests.get(f"http://127.0.0.1:{self.port}/metrics", timeout=10).text
         found = re.findall(
             r'^eurekube_mirror_writes_total\{resource="(\w+)",verb="(\w+)"\} (\S+)', page, re.MULTILINE
@@ -156,7 +158,7 @@ class Scene:
 
 @pytest.fixture
 def scene(lab: Lab, cluster: Cluster, namespace: str, web_port: int) -> Iterator[Scene]:
-    """A namespace of the test's own, whose mirrors go with the test."""
+    """Return a namespace for one test, whose mirrors are deleted at the end."""
     scene = Scene(lab, cluster, namespace, web_port)
     yield scene
     for item in cluster.items(MIRRORS, namespace):
@@ -166,7 +168,7 @@ def scene(lab: Lab, cluster: Cluster, namespace: str, web_port: int) -> Iterator
 
 @pytest.fixture(scope="module")
 def order(lab: Lab, cluster: Cluster, web_port: int, eureka: Peers) -> Scene:
-    """Two machines in a namespace of their own; Eureka was killed meanwhile, and is back with one of them."""
+    """Mirror two machines, kill Eureka, start it again, and register only one of the machines again."""
     cluster.namespace(ORDER)
     scene = Scene(lab, cluster, ORDER, web_port)
     one, two = instance(ORDER, 11), instance(ORDER, 12)
@@ -194,13 +196,15 @@ def order(lab: Lab, cluster: Cluster, web_port: int, eureka: Peers) -> Scene:
 
 
 def instance(application: str, number: int, **more: Any) -> Instance:
-    """An instance of a machine outside of the cluster."""
+    """Return an instance of a machine outside of the cluster."""
     address = f"192.0.2.{number}"
     return Instance(application, f"vm-{number}", address, address, Port(8080), **more)
 
 
 def test_an_application_appears_changes_drains_and_vanishes(scene: Scene, eureka: Peers) -> None:
-    """Each step is one write; what Eureka forgot is kept for a while, and what it cannot tell as well."""
+    """Each change of the application is one write to the cluster; endpoints that Eureka forgot stay for a
+    while.
+    """
     app = f"{scene.namespace}-review"
     one, two = instance(app, 1), instance(app, 2)
     scene.mirror("review", application=app, serviceName="review", holdSeconds=30)
@@ -234,7 +238,9 @@ def test_an_application_appears_changes_drains_and_vanishes(scene: Scene, eureka
 
 
 def test_a_mirrored_service_is_found_by_its_labels(scene: Scene) -> None:
-    """As by Spring Cloud Kubernetes' filter; with the spec the labels go, and nobody else's."""
+    """Spring Cloud Kubernetes finds the Service by labels that the mirror sets; when they leave the spec
+    the mirror removes only those.
+    """
     app = f"{scene.namespace}-labels"
     given = {
         "serviceLabels": {"spring": "true", "tier": "web"},
@@ -258,14 +264,16 @@ def test_a_mirrored_service_is_found_by_its_labels(scene: Scene) -> None:
 
 
 def test_what_eureka_cannot_tell_or_forgot_stays(order: Scene) -> None:
-    """Down, all stays, and so it does while it is back and empty."""
+    """The endpoints stay while Eureka is down, and while it is back without the instances."""
     assert order.shows("order") == BOTH
 
 
 def test_a_persons_status_stays_and_nothing_of_ours_comes_back(
     scene: Scene, eureka: Peers, cluster: Cluster
 ) -> None:
-    """A Service stays as it is; one that opts in gets slices beside its own, which nobody registers."""
+    """A mirror changes neither a person's Service nor its status; if the Service opts in, the mirror adds
+    slices, which no syncer registers.
+    """
     app = f"{scene.namespace}-rating"
     pods = running(cluster, scene.namespace, app, 1)
     cluster.syncer(scene.namespace, app)
@@ -294,7 +302,9 @@ def test_a_persons_status_stays_and_nothing_of_ours_comes_back(
 
 
 def test_what_does_not_come_back_goes_after_a_while(order: Scene) -> None:
-    """With an Event. The tests before it ran meanwhile."""
+    """A machine that does not register again leaves the slices after the hold, with an Event. The tests
+    before this one run during the hold.
+    """
     order.wait_shows("order", {"192.0.2.11": (8080, True)}, HOLD_SECONDS + 20.0)
     events = wait_for(
         lambda: [

@@ -1,4 +1,5 @@
-"""A mirror, names and all: who knows only a URL calls who is registered only in Eureka; every call counts.
+"""A proof of mirrors: callers that know only a URL call machines that are registered only in Eureka, and
+every call counts.
 
 The cluster's DNS is a real CoreDNS, the callers are a plain HTTP client inside and a Spring Cloud client
 outside, and the operator has the rights of its ServiceAccount.
@@ -19,11 +20,12 @@ from lab.spring import SpringClientMissing
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
 ATTEMPTS = 2
-"""A server that shows what it no longer has fails calls, no matter who asks it:
-docs/guides/zero-downtime.md."""
+"""How many runs to try: calls fail without any fault of ours if a Eureka server lists a machine too long,
+see docs/guides/zero-downtime.md.
+"""
 
 LOAD_SECONDS = 3.0
-"""Extra time for a busy machine; the drain has more of it."""
+"""Seconds that a busy machine may take in addition; the drain allows more."""
 
 INSIDE = [(name, way) for name in ("review", "review-direct") for way in ("new", "open")]
 OUTSIDE = [("rating", "load balancer"), ("review", "load balancer")]
@@ -34,7 +36,7 @@ Report = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    """Return the report of the first run in which Eureka reported all that it knew."""
+    """Return the report of the first run in which Eureka listed no machine for too long."""
     if reason := why_not():
         pytest.skip(reason)
     for _ in range(ATTEMPTS):
@@ -49,13 +51,13 @@ def report() -> Report:
 
 
 def is_stale(report: Report) -> bool:
-    """Return whether Eureka went on to show a machine that had left."""
+    """Return whether Eureka listed a machine for too long after it had left."""
     bound = report["bounds"]["server_cache_seconds"] + LOAD_SECONDS
     return any(one["shown_by_eureka_until"] > bound for one in report["machines"])
 
 
 def arithmetic(report: Report) -> str:
-    """The bounds, the calls and the machines, a line each."""
+    """Return the bounds, the calls and the machines as text, a line each."""
     lines = [f"{report['seconds']} s in all; {json.dumps(report['bounds'])}"]
     for name, phase in report["phases"].items():
         lines += [f"{name}, {phase['seconds']} s", *(f"  {json.dumps(one)}" for one in phase["calls"])]
@@ -63,7 +65,7 @@ def arithmetic(report: Report) -> str:
 
 
 def counted(report: Report, phase: str, application: str, client: str) -> dict[str, Any]:
-    """Return the counts of one caller's calls to one application, by their end."""
+    """Return the counts of one caller's calls to one application, by their outcome."""
     found: dict[str, Any] = next(
         one
         for one in report["phases"][phase]["calls"]
@@ -74,7 +76,7 @@ def counted(report: Report, phase: str, application: str, client: str) -> dict[s
 
 @pytest.mark.parametrize(("application", "client"), [*INSIDE, *OUTSIDE])
 def test_no_call_fails_while_machines_are_rolled(report: Report, application: str, client: str) -> None:
-    """By name or by Eureka, from inside or outside, to machine or pod: each call is answered."""
+    """Every call is answered: by name or by Eureka, from inside or outside, to a machine or to a pod."""
     found = counted(report, "rolled", application, client)
     assert (found["failed"], found["outcomes"]) == (0, {}), arithmetic(report)
     assert found["calls"] >= LEAST_CALLS
@@ -84,13 +86,15 @@ def test_no_call_fails_while_machines_are_rolled(report: Report, application: st
 def test_a_kept_connection_is_renewed_no_more_often_than_machines_end(
     report: Report, application: str, client: str
 ) -> None:
-    """A kept connection lasts as long as its machine; a new one never meets a machine that ended."""
+    """A kept connection lasts as long as its machine, and a new connection never meets a machine that has
+    ended.
+    """
     found = counted(report, "rolled", application, client)
     assert found["on_new_connection"] <= (2 if client == "open" else 0), arithmetic(report)
 
 
 def test_calls_fail_without_a_drain(report: Report) -> None:
-    """Else the rest would show nothing."""
+    """Without a drain calls fail, which shows that the other tests can find a failure."""
     failed = sum(counted(report, "rolled", "legacy", way)["failed"] for way in ("new", "open"))
     assert failed > 0, arithmetic(report)
 
@@ -99,14 +103,16 @@ def test_calls_fail_without_a_drain(report: Report) -> None:
 def test_calls_fail_without_an_operator_until_it_is_back(
     report: Report, application: str, client: str
 ) -> None:
-    """The same drain does not help where nobody brings the slices in line; who asks Eureka is not harmed."""
+    """A drain does not help callers of the Service while no operator updates its slices; callers that read
+    Eureka see no failure.
+    """
     assert counted(report, "operator gone", application, client)["failed"] > 0
     assert counted(report, "operator gone", "review", "load balancer")["failed"] == 0
     assert counted(report, "operator back", application, client)["failed"] == 0
 
 
 def test_a_machine_is_called_no_longer_than_computed(report: Report) -> None:
-    """It leaves the slices once Eureka is read again, and the callers once the DNS forgets it."""
+    """A machine leaves the slices once Eureka is read again, and its callers once the DNS answer expires."""
     bounds = report["bounds"]
     machines = [one for one in report["machines"] if one["application"] == "review"]
     assert len(machines) == 2

@@ -1,4 +1,4 @@
-"""A mirror at three Eureka servers of which one is cut off from the others, and answers all the same."""
+"""A mirror with three Eureka servers, one of which is cut off from the others and still answers."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ LEVEL_SECONDS = 40.0
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peering]:
-    """They evict what has lapsed within a second."""
+    """Start three Eureka servers that evict lapsed instances within a second."""
     with Peering(tmp_path_factory.mktemp("servers")) as running:
         yield running
 
 
 @pytest.fixture
 def at(servers: Peering) -> Iterator[list[Peers]]:
-    """Each server by itself, as an instance sees it that knows this one alone."""
+    """Return a client of each server alone, like an instance that knows only that server."""
     each = [Peers(Connection.parse([server.url])) for server in servers.servers]
     yield each
     for one in each:
@@ -44,8 +44,8 @@ def at(servers: Peering) -> Iterator[list[Peers]]:
 def test_what_one_side_of_a_split_holds_goes_on_to_be_called(
     servers: Peering, at: list[Peers], cluster: Cluster, namespace: str, start_operator: StartOperator
 ) -> None:
-    """The server that is read evicts what renews at the others only: that is no proof. What deregisters
-    there leaves at once.
+    """The server that the operator reads evicts an instance that renews only at the others: the endpoint
+    stays. An instance that deregisters at that server leaves at once.
     """
     app = f"{namespace}-review"
     stays, leaves = (

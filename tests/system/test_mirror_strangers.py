@@ -1,4 +1,4 @@
-"""Acts of people and of another Eureka on mirrors, on real servers."""
+"""Mirrors while people change Services and slices, and while another Eureka answers, on real servers."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 Object = dict[str, Any]
 SHOP = "shop"
 PAUSED_SECONDS = 25.0
-"""Longer than a Lease lasts."""
+"""Seconds for which an operator is frozen: longer than its Kubernetes Lease lasts."""
 
 BOTH: Endpoints = {"192.0.2.1": (8080, True), "192.0.2.2": (8080, True)}
 
 
 class Stage:
-    """A cluster with two Eurekas that know nothing of each other, and one operator at a time."""
+    """A cluster with two Eurekas that share nothing, and one operator at a time."""
 
     def __init__(self, lab: Lab, elsewhere: Lab, cluster: Cluster, account: Account, folder: Path) -> None:
         self.lab, self.elsewhere, self.cluster = lab, elsewhere, cluster
@@ -49,7 +49,7 @@ class Stage:
         self._operator: Operator | None = None
 
     def start(self, at: Lab) -> None:
-        """Have an operator follow another one, which reads this Eureka."""
+        """Stop the operator, and start another one that reads this Eureka."""
         self.stop()
         environment = operator_environment(
             self.lab,
@@ -65,29 +65,29 @@ class Stage:
         self._operator.wait_ready()
 
     def stop(self) -> None:
-        """End the operator."""
+        """Stop the operator."""
         if self._operator is not None:
             self._operator.stop()
 
     def pause(self, seconds: float) -> None:
-        """Freeze the operator for so long, as a machine that swaps does: it loses the Lease."""
+        """Freeze the operator for so many seconds, in which it loses the Lease."""
         assert self._operator is not None
         self._operator.process.send_signal(signal.SIGSTOP)
         time.sleep(seconds)
         self._operator.process.send_signal(signal.SIGCONT)
 
     def patch(self, resource: Any, name: str, **metadata: Any) -> None:
-        """A person changes an object's metadata."""
+        """Change an object's metadata as a person would."""
         path = resource.path(SHOP, name)
         self.cluster.access.request("PATCH", path, body={"metadata": metadata}, content_type=MERGE_PATCH)
 
     def ours(self, service: str) -> list[Object]:
-        """The slices that the mirror writes for a Service, to which Kubernetes may add others."""
+        """Return the slices that the mirror writes for a Service, without those of Kubernetes."""
         labels = {SERVICE_NAME_LABEL: service, MANAGED_BY_LABEL: MIRROR_MANAGER}
         return self.cluster.items(ENDPOINT_SLICES, SHOP, **labels)
 
     def end(self, *names: str) -> None:
-        """Delete mirrors, and wait for their end."""
+        """Delete mirrors, and wait until they are gone."""
         for name in names:
             self.cluster.delete(MIRRORS, name, SHOP)
         left = {*names}
@@ -97,13 +97,13 @@ class Stage:
         )
 
     def service(self, name: str) -> Object | None:
-        """A Service as it stands."""
+        """Return a Service; None if there is none."""
         return self.cluster.get(SERVICES, name, SHOP)
 
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """With an operator at the first Eureka."""
+    """Start a stage whose operator reads the first Eureka."""
     with Lab(eureka=1, quick_view=True) as lab, Lab(eureka=1, quick_view=True, kubernetes=False) as elsewhere:
         folder = tmp_path_factory.mktemp("strangers")
         cluster = with_crds(lab)
@@ -123,15 +123,15 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture(scope="module")
 def eureka(stage: Stage) -> Iterator[Peers]:
-    """The first Eureka."""
+    """Return a client of the first Eureka."""
     peers = Peers(Connection.parse(stage.lab.eureka_urls))
     yield peers
     peers.close()
 
 
 def test_what_people_do_to_services_and_slices(stage: Stage, eureka: Peers) -> None:
-    """A slice under another Service's name, one that is deleted while Eureka is frozen, an endpoint by hand,
-    a selector, and a Service that a person takes over.
+    """The mirror replaces a slice that a person moved, edited, or deleted while Eureka was frozen, and
+    reports a selector; a Service that a person takes over stays.
     """
     scene, app = stage.scene, "strangers"
     scene.mirror("strangers", application=app)
@@ -194,7 +194,10 @@ def test_what_people_do_to_services_and_slices(stage: Stage, eureka: Peers) -> N
 
 
 def test_a_flood_makes_as_many_services_as_a_mirror_says(stage: Stage, eureka: Peers) -> None:
-    """And a list that allows all is refused, but of a mirror that has it already."""
+    """A mirror makes at most ``maxServices`` Services.
+
+    The CRD refuses a new allow list of ``*`` alone; a mirror that already has one keeps it.
+    """
     scene = stage.scene
     for number in range(12):
         Writer(eureka).register(instance(f"flood-{number:02}", number + 1))
@@ -235,7 +238,9 @@ def test_a_flood_makes_as_many_services_as_a_mirror_says(stage: Stage, eureka: P
 
 
 def test_who_leaves_while_an_operator_comes_back_to_lead_leaves_soon(stage: Stage, eureka: Peers) -> None:
-    """Its lists are in doubt for 35 s, in which only a delta proves it: the server has run for too short."""
+    """After the operator was frozen, an instance that left is removed by a delta: lists alone are in doubt
+    for 35 s, and the server has run too short a time.
+    """
     scene, app = stage.scene, "paused"
     scene.mirror("paused", application=app)
     for number in (1, 2):
@@ -248,7 +253,9 @@ def test_who_leaves_while_an_operator_comes_back_to_lead_leaves_soon(stage: Stag
 
 
 def test_another_eureka_empties_nothing(stage: Stage, eureka: Peers) -> None:
-    """Instances that are seen there are from there; the others wait for a person, however long it is read."""
+    """Endpoints stay while another Eureka does not know their instances, until a person decides; instances
+    that it lists are trusted.
+    """
     scene, app = stage.scene, "moved"
     scene.mirror("moved", application=app, holdSeconds=HOLD_SECONDS)
     for number in (1, 2):

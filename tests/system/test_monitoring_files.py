@@ -1,4 +1,6 @@
-"""Alerts and dashboard, checked and run by promtool; the dashboard's queries on what an operator exports."""
+"""Alert rules and dashboard, checked and run by promtool, and the dashboard's queries on an operator's
+metrics.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +40,14 @@ _VARIABLES = {"$__rate_interval": "5m", "$namespace": NAMESPACE, "$syncer": ".*"
 
 
 def promtool(*arguments: str, folder: Path) -> None:
-    """Run it; its words are the failure's."""
+    """Run promtool; fail with its output."""
     program = provide([PROMTOOL])[PROMTOOL]
     done = subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def queries() -> Iterator[tuple[str, str]]:
-    """Each query of the dashboard by the title of its panel, with Grafana's variables filled in."""
+    """Yield each query of the dashboard with its panel's title, with values for Grafana's variables."""
     for panel in DASHBOARD["panels"]:
         for target in panel["targets"]:
             text = target["expr"]
@@ -55,7 +57,7 @@ def queries() -> Iterator[tuple[str, str]]:
 
 
 def test_every_alert_fires_and_is_silent(tmp_path: Path) -> None:
-    """Each with series of its own, as promtool evaluates the rules."""
+    """Each alert fires and stays silent for series made for it, as promtool evaluates the rules."""
     assert sorted(CASES) == sorted(rule["alert"] for rule in ALERTS)
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(RULES))
     promtool("check", "rules", "--lint-fatal", "rules.yaml", folder=tmp_path)
@@ -95,7 +97,7 @@ def _series(labels: dict[str, str]) -> str:
 
 
 def test_the_chart_s_rules_are_these_for_one_operator(tmp_path: Path) -> None:
-    """Promtool takes them, and they fire for the operator's namespace only."""
+    """promtool accepts the chart's rules, and they fire for the operator's namespace only."""
     values = {"eurekaUrls": ["http://e/eureka"], "prometheusRule": True}
     (rule,) = [item for item in chart_objects(values, tmp_path) if item["kind"] == "PrometheusRule"]
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rule["spec"]))
@@ -122,7 +124,9 @@ def test_the_chart_s_rules_are_these_for_one_operator(tmp_path: Path) -> None:
 
 
 def test_each_alert_leads_to_its_page(tmp_path: Path) -> None:
-    """A heading that is there, below the base that a value gives; without it none has the annotation."""
+    """Each alert's runbook URL leads to an existing heading below the configured base; without a base no
+    alert has one.
+    """
     base = "https://git.example.com/docs"
 
     def annotations(**more: str) -> dict[str, str | None]:
@@ -144,7 +148,7 @@ def test_each_alert_leads_to_its_page(tmp_path: Path) -> None:
 
 
 def test_promtool_takes_every_query_of_the_dashboard(tmp_path: Path) -> None:
-    """As recording rules, which are checked as queries are."""
+    """promtool accepts every query of the dashboard as a recording rule."""
     rules = [{"record": f"query:{number}", "expr": text} for number, (_, text) in enumerate(queries())]
     assert len(rules) > 20
     (tmp_path / "queries.yaml").write_text(
@@ -154,19 +158,19 @@ def test_promtool_takes_every_query_of_the_dashboard(tmp_path: Path) -> None:
 
 
 class Taken(BaseHTTPRequestHandler):
-    """A pipeline that takes every call."""
+    """A pipeline's web server, which accepts every call."""
 
     def do_POST(self) -> None:
         self.send_response(204)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def pipeline() -> Iterator[str]:
-    """Where a webhook leads."""
+    """Return the URL of the pipeline that a webhook calls."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Taken)
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/hook"
@@ -182,9 +186,10 @@ def test_every_panel_draws_what_an_operator_exports(
     pipeline: str,
     tmp_path: Path,
 ) -> None:
-    """Each query finds series among those that a running operator has, all of which grow here.
+    """Each query of the dashboard finds series among the metrics of a running operator, all of which grow in
+    this test.
 
-    An operator whose watches never broke has no series of that: one is made here.
+    The series of broken watches is made here, because the operator's watches do not break.
     """
     app, machine = f"{namespace}-app", f"{namespace}-machine"
     cluster.deployment(namespace, app, 1)
@@ -244,7 +249,7 @@ def test_every_panel_draws_what_an_operator_exports(
 
 
 def test_the_dashboard_s_panels_do_not_overlap() -> None:
-    """Each has a place of its own, an id of its own and a sentence."""
+    """Each panel has a position, an id and a description of its own."""
     places: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         grid = panel["gridPos"]

@@ -1,7 +1,7 @@
-"""Namespaces, clusters' names and services move by docs/guides/scale.md, and no caller notices.
+"""Namespaces, cluster names and services move as docs/guides/scale.md says, and no caller notices.
 
-Helm and kubectl change a real cluster. What its pods would run, runs here as processes, with the variables
-and rights that the chart gives them. Meanwhile somebody reads each Eureka server all the time.
+Helm and kubectl change a real cluster. The operators run as processes instead of pods, with the variables and
+rights that the chart gives them. Meanwhile a thread reads each Eureka server all the time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Endpoint = tuple[str, int | None]
 
 
 def commands(heading: str) -> Iterator[str]:
-    """Return the blocks of commands under a heading of the page, one by one."""
+    """Return the blocks of commands under a heading of the page."""
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(f"\n## {heading}\n")
     assert rest, heading
@@ -68,9 +68,9 @@ def commands(heading: str) -> Iterator[str]:
 
 
 class Readers:
-    """Reads every server, past its caches, twenty times a second, and judges each reading.
+    """A thread that reads every server past its caches twenty times a second, and judges each reading.
 
-    :ivar wrong: what no caller should have seen.
+    :ivar wrong: readings that no caller should have seen.
     """
 
     def __init__(self, urls: list[str]) -> None:
@@ -81,7 +81,7 @@ class Readers:
         self._threads = [threading.Thread(target=self._read, args=(url,), daemon=True) for url in urls]
 
     def want(self, application: str, count: int) -> None:
-        """Have a reading be wrong from now on that shows fewer of them UP."""
+        """Require from now on that each reading shows at least so many instances UP."""
         self._wanted[application.upper()] = count
 
     def __enter__(self) -> Self:
@@ -120,7 +120,7 @@ class Readers:
 
 
 class Platform:
-    """A cluster, two Eureka servers, and whoever types what the page says."""
+    """A cluster, two Eureka servers, and a person who types the page's commands."""
 
     def __init__(self, lab: Lab, folder: Path) -> None:
         self.cluster = with_crds(lab)
@@ -138,13 +138,13 @@ class Platform:
         }
 
     def types(self, script: str) -> str:
-        """Run what the page says, with this checkout's chart and this lab's servers; what it printed."""
+        """Run commands of the page with this checkout's chart and this lab's servers; return their output."""
         here = script.replace(PUBLISHED, str(CHART))
         here = here.replace("http://eureka:8761/eureka", ",".join(self._lab.eureka_urls))
         return run_commands(here, self._folder, self._environment)
 
     def install(self, *watched: str, settings: str = "") -> None:
-        """Install the first operator, as it is before the page is read."""
+        """Install the first operator, which exists before the page's steps."""
         self.types(
             f"helm install eurekube {PUBLISHED} --namespace eurekube-system --create-namespace"
             f" --set crds.install=false --set 'watchNamespaces={{{','.join(watched)}}}'"
@@ -153,7 +153,7 @@ class Platform:
         self.roll("eurekube-system")
 
     def roll(self, home: str) -> Operator:
-        """Replace the process of an operator as its Deployment says; the one before ends last."""
+        """Start the operator of a Deployment as a process, and then stop its former process."""
         deployment = self.cluster.get(DEPLOYMENTS, ACCOUNT, home)
         assert deployment is not None
         account = self._folder / f"{home}-account"
@@ -177,7 +177,7 @@ class Platform:
         return self._running[home]
 
     def serve(self, namespace: str, name: str, replicas: int) -> None:
-        """Have a service of so many pods in Eureka, and called from now on."""
+        """Register a service with so many pods, which readers then require."""
         self.cluster.namespace(namespace)
         running(self.cluster, namespace, name, replicas)
         self.cluster.syncer(namespace, name, lease={"renewalIntervalSeconds": 5, "durationSeconds": 90})
@@ -185,12 +185,12 @@ class Platform:
         self.readers.want(name, replicas)
 
     def scale(self, namespace: str, name: str, replicas: int) -> None:
-        """Have another number of pods, and see all servers follow."""
+        """Scale a service, and wait until all servers agree."""
         self.cluster.scale(namespace, name, replicas)
         self.wait_up(namespace, name, replicas)
 
     def wait_up(self, namespace: str, name: str, replicas: int) -> None:
-        """Wait until each server has the ready pods of a namespace, and nothing else of the application."""
+        """Wait until each server lists exactly the ready pods of a namespace for the application."""
 
         def agree() -> bool:
             ready = self.cluster.ready_addresses(namespace, name)
@@ -202,7 +202,7 @@ class Platform:
         wait_for(agree, f"{replicas} of {namespace}/{name} at each server")
 
     def held(self, application: str) -> list[list[Instance]]:
-        """Return the instances of an application, by server."""
+        """Return the instances of an application, one list for each server."""
         return [instances(eureka, application) for eureka in self.eurekas]
 
     def ids(self, application: str) -> set[str]:
@@ -210,7 +210,7 @@ class Platform:
         return {one.instance_id for held in self.held(application) for one in held}
 
     def wait_renewed(self, application: str) -> None:
-        """Wait until each server was told a renewal of each instance after now."""
+        """Wait until each server has renewed each instance after this call."""
         now = time.time()
 
         def are_renewed() -> bool:
@@ -223,7 +223,7 @@ class Platform:
         wait_for(are_renewed, f"renewals of {application}")
 
     def end(self, *served: str) -> None:
-        """Take everything away that a test has made."""
+        """Delete everything that a test created."""
         for namespace in served:
             for item in self.cluster.items(SYNCERS, namespace):
                 self.cluster.delete(SYNCERS, item["metadata"]["name"], namespace)
@@ -244,7 +244,7 @@ class Platform:
 
 
 def manifest() -> str:
-    """Return the file that a team deploys its service by, to whichever namespace."""
+    """Return the manifest by which a team deploys its service to any namespace."""
     labels = {"app": "rating"}
     container = {"name": "main", "image": "example.invalid/rating:1", "ports": [{"containerPort": 8080}]}
     kinds: list[dict[str, Any]] = [
@@ -273,14 +273,14 @@ def manifest() -> str:
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    """Return two Eureka servers of this module's own: who reads them makes lists that they keep."""
+    """Return a lab with two Eureka servers of this module's own, since its readings fill their caches."""
     with Lab(eureka=2, quick_view=True) as running_lab:
         yield running_lab
 
 
 @contextmanager
 def reading(platform: Platform, *served: str) -> Iterator[None]:
-    """Read the servers meanwhile; then nothing may have been wrong, and everything is taken away."""
+    """Read the servers while the block runs; fail if a reading was wrong, and delete everything."""
     try:
         with platform.readers as readers:
             yield
@@ -291,7 +291,9 @@ def reading(platform: Platform, *served: str) -> Iterator[None]:
 
 
 def test_a_namespace_moves_to_another_operator(lab: Lab, tmp_path: Path) -> None:
-    """Also while pods come and go; the pods that stay keep their ids, and the new operator renews them."""
+    """Pods come and go during the move; the pods that stay keep their ids, and the new operator renews
+    them.
+    """
     platform, (installs, leads, drops) = (
         Platform(lab, tmp_path),
         commands("Move a namespace to another operator"),
@@ -319,7 +321,7 @@ def test_a_namespace_moves_to_another_operator(lab: Lab, tmp_path: Path) -> None
 
 
 def test_a_cluster_of_two_operators_gets_another_name(lab: Lab, tmp_path: Path) -> None:
-    """The instances keep their ids, get the new owner, and new pods get ids with the new name."""
+    """The instances keep their ids and get the new owner; new pods get ids with the new name."""
     platform = Platform(lab, tmp_path)
     installs, *_ = commands("Move a namespace to another operator")
     first, second, synced = commands("Change the name of a cluster")
@@ -354,7 +356,7 @@ def test_a_cluster_of_two_operators_gets_another_name(lab: Lab, tmp_path: Path) 
 
 
 def test_a_service_moves_to_another_namespace(lab: Lab, tmp_path: Path) -> None:
-    """The new pods are there before the old ones leave; nobody is called who is not there."""
+    """The new pods are registered before the old ones leave, and no pod is listed that does not exist."""
     platform = Platform(lab, tmp_path)
     shares, deploys, leaves, ends, keeps = commands("Move a service to another namespace")
     with reading(platform, "shop", "store"):
@@ -380,7 +382,9 @@ def test_a_service_moves_to_another_namespace(lab: Lab, tmp_path: Path) -> None:
 
 
 def test_a_registry_that_is_larger_than_what_is_read(lab: Lab, tmp_path: Path) -> None:
-    """The operator says so, goes on renewing, and follows the pods; a larger limit ends it."""
+    """The operator reports that the registry is larger than its limit, still renews and follows the pods;
+    a larger limit ends the report.
+    """
     platform = Platform(lab, tmp_path)
     with reading(platform, "shop"):
         platform.cluster.namespace("shop")

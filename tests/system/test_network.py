@@ -1,4 +1,4 @@
-"""Losses of a real network: here a server that is gone without a word."""
+"""Losses in a real network: a server that disappears without closing its connections."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ KUBECONFIG = {
 
 @pytest.mark.slow
 def test_a_watch_of_a_server_that_is_gone_without_a_word_ends_soon(tmp_path: Path) -> None:
-    """As when a node dies: no packet says so, and nothing but the kernel's probes finds it out."""
+    """A watch ends soon after its server's node dies, by TCP keepalive probes alone."""
     if reason := why_not():
         pytest.skip(reason)
     kubeconfig = tmp_path / "kubeconfig"

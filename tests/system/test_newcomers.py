@@ -1,9 +1,9 @@
-"""Newcomers with the package and the documentation get a Service into Eureka, in at most ten commands.
+"""A newcomer with the package and the documentation gets a Service into Eureka by at most ten commands.
 
-The commands are those of the start pages, as they stand there. Each newcomer begins in an empty directory,
-with an installed wheel and none of the repository's files. Two things are played. The wheel comes from here,
-since none is published, and what it needs from the tests' environment. Where a page runs the operator's
-image, its program runs beside the cluster, since the lab's nodes start no containers.
+The commands are those of the start pages, as written. Each newcomer begins in an empty directory, with an
+installed wheel and none of the repository's files. Two things are replaced. The wheel is built here, since
+none is published, and its requirements come from the tests' environment. Where a page runs the operator's
+image, the operator runs as a process, since the lab's nodes start no containers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MOST_COMMANDS = 10
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package as it would be published."""
+    """Build the wheel as it would be published."""
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
@@ -56,7 +56,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Newcomer:
-    """Somebody in an empty directory, with a page of the documentation."""
+    """A newcomer in an empty directory, who follows one page of the documentation."""
 
     def __init__(self, page: str, folder: Path, lab: Lab, wheel: Path) -> None:
         kubectl = find_kubectl()
@@ -77,17 +77,17 @@ class Newcomer:
 
     @property
     def commands(self) -> int:
-        """How many commands the page has, one that goes over several lines counted once."""
+        """The number of commands on the page; a command over several lines counts once."""
         text = re.sub(r"<<'(\w+)'\n.*?\n\1\n", "\n", "".join(self.scripts), flags=re.DOTALL)
         lines = [line for line in text.replace("\\\n", " ").splitlines() if line.strip()]
         return len(lines)
 
     def with_lab_urls(self, text: str) -> str:
-        """A text of the page with this lab's Eureka."""
+        """Return a text of the page with this lab's Eureka URL."""
         return text.replace("http://eureka:8761/eureka", self.url)
 
     def installed(self, venv: str) -> str:
-        """The commands that bring the wheel into a virtual environment, in place of the public index."""
+        """Return the commands that install the wheel into a virtual environment without the public index."""
         libraries = sysconfig.get_path("purelib")
         by_pip = f"{sys.executable} -m pip --python {venv}/bin/python install"
         install = f"{UV} pip install --python {venv}/bin/python" if UV.exists() else by_pip
@@ -98,12 +98,12 @@ class Newcomer:
         )
 
     def types(self, script: str) -> str:
-        """Run some of it; what it printed."""
+        """Run a script; return its output."""
         return run_commands(script, self.folder, self.environment)
 
     @contextmanager
     def running(self, script: str) -> Iterator[None]:
-        """Something that goes on until Ctrl-C."""
+        """Run a script in the background while the block runs, and end it by Ctrl-C."""
         with (self.folder.parent / "running.log").open("w") as log:
             process = subprocess.Popen(
                 ["bash", "-euo", "pipefail", "-c", script],
@@ -122,7 +122,7 @@ class Newcomer:
 
 
 def rating(cluster: Cluster) -> None:
-    """The Service that every page names, with two pods."""
+    """Create the Service that every page names, with two pods."""
     cluster.namespace("shop")
     cluster.deployment("shop", "rating", 2)
     cluster.service("shop", "rating")
@@ -130,14 +130,14 @@ def rating(cluster: Cluster) -> None:
 
 
 def empty(tmp_path: Path) -> Path:
-    """An empty directory of the newcomer's own."""
+    """Create an empty directory for the newcomer."""
     folder = tmp_path / "newcomer"
     folder.mkdir()
     return folder
 
 
 def test_a_newcomer_sees_the_demo(lab: Lab, wheel: Path, tmp_path: Path) -> None:
-    """docs/start/demo.md: the whole story, with the program that the wheel carries."""
+    """docs/start/demo.md: the demo of the installed wheel runs from start to end."""
     one = Newcomer("demo.md", empty(tmp_path), lab, wheel)
     assert one.commands <= MOST_COMMANDS
     (script,) = one.scripts
@@ -149,7 +149,7 @@ def test_a_newcomer_sees_the_demo(lab: Lab, wheel: Path, tmp_path: Path) -> None
 
 
 def test_a_newcomer_with_pip(lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, tmp_path: Path) -> None:
-    """docs/start/pip.md: the operator from a terminal registers the pods, and takes them out again."""
+    """docs/start/pip.md: an operator in a terminal registers the pods, and deregisters them."""
     end_syncers(cluster)
     rating(cluster)
     one = Newcomer("pip.md", empty(tmp_path), lab, wheel)
@@ -178,7 +178,7 @@ def test_a_newcomer_with_pip(lab: Lab, cluster: Cluster, eureka: Peers, wheel: P
 def test_a_newcomer_with_kubectl(
     lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, tmp_path: Path
 ) -> None:
-    """docs/start/kubectl.md, and the pages about another URL, an upgrade and the end: nothing is left."""
+    """docs/start/kubectl.md, and the pages about another URL, an upgrade and removal: no instance is left."""
     rating(cluster)
     one = Newcomer("kubectl.md", empty(tmp_path), lab, wheel)
     assert one.commands <= MOST_COMMANDS
@@ -208,7 +208,9 @@ def test_a_newcomer_with_kubectl(
 
 
 def in_place_of_the_pods(one: Newcomer) -> str:
-    """The operator's program beside the cluster, with the Lease of the operator that is in it."""
+    """Return the command that runs the operator beside the cluster, with the Lease of the operator that is
+    installed in it.
+    """
     return (
         f"exec env EUREKA_URL={one.url} eurekube/bin/python -m eurekube_provider.operator"
         " --watch-namespace shop --lease-namespace eurekube-system"
@@ -220,7 +222,7 @@ def in_place_of_the_pods(one: Newcomer) -> str:
 def test_a_newcomer_with_pulumi(
     lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, tmp_path: Path
 ) -> None:
-    """docs/start/pulumi.md: one program brings operator, syncer and registration, and takes them away."""
+    """docs/start/pulumi.md: one program creates operator, syncer and registration, and removes them."""
     rating(cluster)
     one = Newcomer("pulumi.md", empty(tmp_path), lab, wheel)
     assert one.commands <= MOST_COMMANDS
@@ -244,7 +246,9 @@ def test_a_newcomer_with_pulumi(
 def test_a_newcomer_with_the_native_provider(
     lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, tmp_path: Path
 ) -> None:
-    """docs/start/pulumi-native.md: the same without a language, by the plugin that the package installs."""
+    """docs/start/pulumi-native.md: a YAML program does the same, with the plugin that the package
+    installs.
+    """
     rating(cluster)
     one = Newcomer("pulumi-native.md", empty(tmp_path), lab, wheel)
     assert one.commands <= MOST_COMMANDS
@@ -261,7 +265,7 @@ def test_a_newcomer_with_the_native_provider(
 
 
 def lives_and_ends(one: Newcomer, cluster: Cluster, eureka: Peers, venv: str, prepared: str = "") -> None:
-    """With the operator's program both worlds are in Eureka, until the stack is destroyed."""
+    """Run the operator, check that pods and registration are in Eureka, and destroy the stack."""
     # Other tests have applications of these names in this Eureka.
     assert addresses(eureka, "billing").get("192.0.2.10") == "UP"
     ready = dict.fromkeys(cluster.ready_addresses("shop", "rating"), "UP")
@@ -281,7 +285,7 @@ def lives_and_ends(one: Newcomer, cluster: Cluster, eureka: Peers, venv: str, pr
     not (ROOT / "charts" / "eurekube" / "Chart.yaml").is_file(), reason="this tree has no chart"
 )
 def test_a_newcomer_with_helm(lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, tmp_path: Path) -> None:
-    """docs/start/helm.md, with a packed chart: the operator comes, and with it the pods into Eureka."""
+    """docs/start/helm.md: a packaged chart installs the operator, which registers the pods."""
     rating(cluster)
     one = Newcomer("helm.md", empty(tmp_path), lab, wheel)
     assert one.commands <= MOST_COMMANDS
@@ -312,7 +316,9 @@ def test_a_newcomer_with_helm(lab: Lab, cluster: Cluster, eureka: Peers, wheel: 
 def test_helm_goes_on_with_what_kubectl_installed(
     program: str, lab: Lab, cluster: Cluster, wheel: Path, tmp_path: Path
 ) -> None:
-    """As docs/start/kubectl.md says: without the flag it is refused, and with it the same objects go on."""
+    """docs/start/kubectl.md: without the documented flag helm refuses objects that kubectl made, and with
+    it takes them over.
+    """
     one = Newcomer("kubectl.md", empty(tmp_path), lab, wheel)
     (one.folder / "install.yaml").write_text(manifest())
     one.types(one.with_lab_urls("".join(one.scripts[:2])))

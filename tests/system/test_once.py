@@ -1,4 +1,4 @@
-"""``--once``, ``--dry-run`` and ``--check`` on real servers: what they print, do and leave."""
+"""``operator --once``, ``--dry-run`` and ``--check`` on real servers: their output and their effects."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ OperatorCommand = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def operator(lab: Lab, namespace: str) -> OperatorCommand:
-    """``eurekube operator`` for the test's namespace, with the kubeconfig's current context."""
+    """Return a function that runs ``eurekube operator`` for the test's namespace, with the kubeconfig's
+    current context.
+    """
 
     def run(*arguments: str, expected: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
@@ -56,14 +58,16 @@ def operator(lab: Lab, namespace: str) -> OperatorCommand:
 
 
 def published(cluster: Cluster, namespace: str, app: str, replicas: int) -> list[str]:
-    """A Deployment, its Service and its syncer; the ready addresses."""
+    """Create a Deployment, its Service and its syncer; return the ready addresses."""
     found = running(cluster, namespace, app, replicas)
     cluster.syncer(namespace, app)
     return found
 
 
 def touched(cluster: Cluster, namespace: str, app: str) -> tuple[Any, Any, list[Any]]:
-    """Return the operator's traces in Kubernetes: finalizers, a status but the CRD's own, Events."""
+    """Return what the operator wrote about a syncer: finalizers, a status other than the CRD's default,
+    and Events.
+    """
     syncer = cluster.get(SYNCERS, app, namespace) or {}
     events = [
         event
@@ -78,7 +82,9 @@ def touched(cluster: Cluster, namespace: str, app: str) -> tuple[Any, Any, list[
 def test_a_dry_run_changes_nothing_and_the_real_one_does_what_it_said(
     cluster: Cluster, eureka: Peers, namespace: str, operator: OperatorCommand
 ) -> None:
-    """The same plan is printed by both; only the second registers, and writes to the syncer."""
+    """The dry run and the real run print the same plan; only the real run registers, and writes to the
+    syncer.
+    """
     app = f"{namespace}-app"
     pods = published(cluster, namespace, app, 2)
     planned = operator("--once", "--dry-run").stdout
@@ -104,7 +110,9 @@ def test_a_dry_run_changes_nothing_and_the_real_one_does_what_it_said(
 def test_removals_in_one_pass(
     cluster: Cluster, eureka: Peers, namespace: str, operator: OperatorCommand
 ) -> None:
-    """A deleted syncer's instances leave; a source that shows nothing is doubted even in a single pass."""
+    """One pass deregisters the instances of a deleted syncer, and keeps those of a Service that suddenly
+    has no endpoints.
+    """
     kept, gone = f"{namespace}-kept", f"{namespace}-gone"
     pods = published(cluster, namespace, kept, 2)
     published(cluster, namespace, gone, 1)
@@ -123,14 +131,14 @@ def test_removals_in_one_pass(
 
 
 def is_gone(cluster: Cluster, namespace: str, name: str) -> bool:
-    """Return whether a syncer is gone."""
+    """Return whether a syncer no longer exists."""
     return cluster.get(SYNCERS, name, namespace) is None
 
 
 def test_one_pass_lets_syncers_go_whose_operator_is_gone(
     cluster: Cluster, eureka: Peers, namespace: str, operator: OperatorCommand
 ) -> None:
-    """The rescue for syncers that hang in their deletion: it says what it does, and before what it would."""
+    """One pass finishes deleted syncers whose operator is gone; its dry run says so before."""
     app, empty = f"{namespace}-app", f"{namespace}-empty"
     published(cluster, namespace, app, 1)
     cluster.syncer(namespace, empty)
@@ -153,7 +161,7 @@ def test_one_pass_lets_syncers_go_whose_operator_is_gone(
 
 
 def test_a_pass_that_fails(namespace: str, cluster: Cluster, operator: OperatorCommand) -> None:
-    """Without Eureka nothing is planned, the exit code is 1, and the last line says why."""
+    """A pass without Eureka plans nothing, exits with 1, and says why in its last line."""
     published(cluster, namespace, f"{namespace}-app", 1)
     done = operator("--once", EUREKA_URL="http://127.0.0.1:9/eureka", expected=1)
     assert done.stdout == ""
@@ -164,7 +172,7 @@ def test_a_pass_that_fails(namespace: str, cluster: Cluster, operator: OperatorC
 def test_a_dry_run_that_goes_on_tells_of_each_new_plan(
     cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
 ) -> None:
-    """It follows the cluster, logs what would be done, and does none of it."""
+    """A continuous dry run follows the cluster, logs each new plan, and changes nothing."""
     app = f"{namespace}-app"
     published(cluster, namespace, app, 1)
     operator = start_operator("--dry-run")
@@ -177,7 +185,7 @@ def test_a_dry_run_that_goes_on_tells_of_each_new_plan(
 
 
 def test_a_check_with_all_rights(operator: OperatorCommand, lab: Lab) -> None:
-    """The administrator lacks nothing, and the exit code says so."""
+    """For an administrator the check reports no missing right, and exits with 0."""
     text = operator("--check", WATCH_NAMESPACE="").stdout  # or it would name other tests' syncers
     assert "all is well" in text.splitlines()[-1]
     assert f"eureka      default {lab.eureka_urls[0]}: answers" in text
@@ -187,7 +195,7 @@ def test_a_check_with_all_rights(operator: OperatorCommand, lab: Lab) -> None:
 
 
 def written(rule: Rule) -> dict[str, Any]:
-    """A rule as a Role has it."""
+    """Return a rule in the form of a Role."""
     return {
         "apiGroups": list(rule.api_groups),
         "resources": list(rule.resources),
@@ -204,7 +212,9 @@ def test_a_check_names_missing_rights_and_unreachable_servers(
     start_operator: StartOperator,
     tmp_path: Path,
 ) -> None:
-    """A ServiceAccount without Events: reported with what does not work; the operator works all the same."""
+    """The check of a ServiceAccount that may not write Events names that right and its effect; the
+    operator still works.
+    """
     metadata = {"name": "limited", "namespace": namespace}
     cluster.apply(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
     local = (*WORK, *election("eurekube-leader"), *election(f"{namespace}-leader"))
@@ -257,9 +267,10 @@ def test_a_check_names_missing_rights_and_unreachable_servers(
 def test_one_pass_waits_for_the_lease_as_any_replica(
     cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator, operator: OperatorCommand
 ) -> None:
-    """A leader that lives is left alone; one that was paused finds the Lease taken, and writes nothing more.
+    """A pass waits while a living leader holds the Lease; a pass that was paused finds the Lease taken, and
+    writes nothing more.
 
-    Both are meant to change the same instances: only who holds the Lease does.
+    Pass and leader would change the same instances, which only the Lease's holder may.
     """
     app = f"{namespace}-app"
     leader = start_operator()

@@ -1,4 +1,4 @@
-"""From a pod's readiness to Eureka and back, on real servers."""
+"""The operator on real servers: pods, Services, conflicts and failures, and their effect in Eureka."""
 
 from __future__ import annotations
 
@@ -31,20 +31,22 @@ pytestmark = pytest.mark.lab
 
 
 def condition(cluster: Cluster, namespace: str, name: str, kind: str = "Ready") -> dict[str, str]:
-    """A syncer's condition, empty while there is none."""
+    """Return a syncer's condition; empty if there is none."""
     found: list[dict[str, str]] = status(cluster, namespace, name).get("conditions") or []
     return next((item for item in found if item["type"] == kind), {})
 
 
 def status(cluster: Cluster, namespace: str, name: str) -> dict[str, Any]:
-    """A syncer's status, empty while there is none."""
+    """Return a syncer's status; empty if there is none."""
     return (cluster.get(SYNCERS, name, namespace) or {}).get("status") or {}
 
 
 def test_follows_endpoints(
     cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
 ) -> None:
-    """Ready pods appear, unready ones are DOWN, removed ones leave, and a deleted syncer takes all out."""
+    """A ready pod is registered UP, an unready one is DOWN, a removed one leaves, and a deleted syncer
+    removes all.
+    """
     app = f"{namespace}-app"
     start_operator()
     pods = running(cluster, namespace, app, 2)
@@ -80,7 +82,7 @@ def test_follows_endpoints(
 def test_service_removed(
     cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
 ) -> None:
-    """A deleted Service takes its instances out after the brake's hold, or at once when a person says so."""
+    """A deleted Service's instances leave after the brake, or at once if a person releases it."""
     app, other = f"{namespace}-app", f"{namespace}-other"
     start_operator()
     for name in (app, other):
@@ -108,7 +110,9 @@ def test_service_removed(
 
 
 def test_service_mode(cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator) -> None:
-    """Mode service registers the Service once: by its load balancer's address, else its cluster IP."""
+    """Mode service registers the Service as one instance, at its load balancer's address or else its
+    cluster IP.
+    """
     app = f"{namespace}-app"
     start_operator()
     running(cluster, namespace, app, 2)
@@ -130,7 +134,7 @@ def test_service_mode(cluster: Cluster, eureka: Peers, namespace: str, start_ope
 def test_restart_changes_nothing(
     cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
 ) -> None:
-    """An operator that is restarted removes nothing, writes nothing, and goes on renewing."""
+    """A restarted operator removes nothing, writes nothing, and goes on renewing."""
     app = f"{namespace}-app"
     first = start_operator()
     running(cluster, namespace, app, 3)
@@ -158,7 +162,7 @@ def test_restart_changes_nothing(
 def test_leaves_others_alone(
     cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
 ) -> None:
-    """An instance that somebody else registered in the same application is never touched."""
+    """The operator never changes an instance of another client in the same application."""
     app = f"{namespace}-app"
     foreign = Instance(
         application=app,
@@ -183,7 +187,7 @@ def test_leaves_others_alone(
 def test_conflict_is_shown(
     cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
 ) -> None:
-    """An id that another owner has is refused, shown as a condition, and not touched."""
+    """If another owner has the instance's id, the operator leaves it, and the syncer gets a condition."""
     app = f"{namespace}-app"
     start_operator("--cluster-name", "lab")
     running(cluster, namespace, app, 1)
@@ -197,7 +201,7 @@ def test_conflict_is_shown(
 
 
 def self_registered(eureka: Peers, app: str, address: str) -> Instance:
-    """Return the registration of a pod's own Eureka client."""
+    """Register an instance as a pod's own Eureka client does."""
     itself = Instance(
         application=app,
         instance_id=f"{address}:{app}:8080",
@@ -212,8 +216,10 @@ def self_registered(eureka: Peers, app: str, address: str) -> Instance:
 def test_self_registered_pods(
     cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
 ) -> None:
-    """A pod whose Spring client registered itself is not registered a second time. Where the client comes
-    second, the pod stands there twice: it is reported as soon as a list shows it, and both are left.
+    """The operator does not register a pod whose Spring client registered it before.
+
+    If the client registers later, the pod has two instances: the syncer reports that as soon as a list shows
+    them, and both stay.
     """
     known, new = f"{namespace}-known", f"{namespace}-new"
     (known_at,), (new_at,) = (running(cluster, namespace, app, 1) for app in (known, new))
@@ -240,7 +246,9 @@ def test_self_registered_pods(
 def test_two_clusters_share_an_application(
     cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
 ) -> None:
-    """Two clusters' operators with syncers of one name on one application leave each other alone."""
+    """Operators of two clusters leave each other's instances alone, even for syncers of one name and one
+    application.
+    """
     app = f"{namespace}-app"
     running(cluster, namespace, app, 2)
     cluster.syncer(namespace, app)
@@ -269,7 +277,7 @@ def test_two_clusters_share_an_application(
 
 
 def test_same_cluster_name_is_refused(eureka: Peers, namespace: str, start_operator: StartOperator) -> None:
-    """An operator does not start under a cluster name that another cluster uses, unless asked to."""
+    """An operator ends at its start if another cluster uses its cluster name, unless a flag allows it."""
     app = f"{namespace}-app"
     twin = Instance(
         application=app,
@@ -293,9 +301,10 @@ def test_same_cluster_name_is_refused(eureka: Peers, namespace: str, start_opera
 def test_two_operators_of_one_name_do_not_lead(
     namespace: str, unique_name: str, start_operator: StartOperator
 ) -> None:
-    """A laptop's Lease would be in its context's namespace: it gives way to the cluster's operator.
+    """An operator outside of the cluster ends when one inside leads, whichever starts first.
 
-    Whichever comes first: the one in the cluster looks for no other.
+    The operator outside has its Lease in its context's namespace, and looks for the other Lease; the one
+    inside does not.
     """
     lease = f"{unique_name}-leader"
     laptop = start_operator(
@@ -317,7 +326,7 @@ def test_two_operators_of_one_name_do_not_lead(
 def test_other_namespace_is_refused(
     cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
 ) -> None:
-    """A selector outside of the syncer's namespace publishes nothing unless the configuration allows it."""
+    """A syncer with a selector for another namespace registers nothing unless the configuration allows it."""
     app, other = f"{namespace}-app", f"{namespace}-other"
     cluster.namespace(other)
     running(cluster, other, app, 1)
@@ -334,7 +343,9 @@ def test_other_namespace_is_refused(
 def test_another_name_is_refused(
     cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
 ) -> None:
-    """In strict settings nobody publishes under a name that is not its Service's, without leave."""
+    """With STRICT_NAMES a syncer may not register under a name other than its Service's without
+    permission.
+    """
     app, other = f"{namespace}-app", f"{namespace}-other"
     running(cluster, namespace, app, 1)
     operator = start_operator(STRICT_NAMES="true")
@@ -348,7 +359,7 @@ def test_another_name_is_refused(
 
 
 def test_no_matching_service(cluster: Cluster, namespace: str, start_operator: StartOperator) -> None:
-    """A selector that matches nothing is a condition, and heals when the Service comes."""
+    """A selector without a matching Service sets a condition, which ends when the Service comes."""
     app = f"{namespace}-app"
     start_operator()
     cluster.syncer(namespace, app)
@@ -360,7 +371,9 @@ def test_no_matching_service(cluster: Cluster, namespace: str, start_operator: S
 
 
 def test_renews_for_a_stack(eureka: Peers, namespace: str, start_operator: StartOperator) -> None:
-    """A stack's registration that names this operator is renewed, and dropped once the stack removed it."""
+    """The operator renews a stack's registration that names it as renewer, and stops once the stack
+    removed it.
+    """
     app = f"{namespace}-app"
     lent = Instance(
         application=app,
@@ -384,7 +397,7 @@ def test_renews_for_a_stack(eureka: Peers, namespace: str, start_operator: Start
 
 
 def test_eureka_away(cluster: Cluster, namespace: str, start_operator: StartOperator) -> None:
-    """While Eureka cannot be reached, each syncer says so, and where."""
+    """While Eureka is unreachable, the syncer's condition says so with the URL."""
     app = f"{namespace}-app"
     running(cluster, namespace, app, 1)
     cluster.syncer(namespace, app)
@@ -397,7 +410,7 @@ def test_eureka_away(cluster: Cluster, namespace: str, start_operator: StartOper
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[Lab]:
-    """A server that asks for a password, and refuses every write of who has it."""
+    """Start a Eureka server that asks for a password and refuses every write, as with CSRF protection."""
     with Lab(eureka=1, kubernetes=False, security="csrf") as running:
         yield running
 
@@ -408,7 +421,9 @@ def secured() -> Iterator[Lab]:
 def test_eureka_denies(
     secured: Lab, cluster: Cluster, namespace: str, start_operator: StartOperator, password: str, words: str
 ) -> None:
-    """Wrong credentials and CSRF protection are conditions that say what to change, without the password."""
+    """Wrong credentials and CSRF protection set conditions that say what to change, without showing the
+    password.
+    """
     app = f"{namespace}-app"
     running(cluster, namespace, app, 1)
     cluster.syncer(namespace, app)
@@ -421,7 +436,7 @@ def test_eureka_denies(
 
 
 def test_bad_syncers_are_refused_by_the_api(cluster: Cluster, namespace: str) -> None:
-    """The CRD refuses an unknown mode and an app that is no label value, with a sentence."""
+    """The CRD refuses an unknown mode, and an app that is not a label value, with a sentence each."""
     with pytest.raises(KubernetesError, match=r"pod.*service") as unknown_mode:
         cluster.syncer(namespace, "bad", mode="node")
     assert unknown_mode.value.status_code == 422

@@ -1,4 +1,6 @@
-"""The operator's chart as helm 3 and 4 render it: the same objects as the component's and the base's."""
+"""The operator's chart as helm 3 and 4 render it: its objects equal those of the component and of the
+kustomize base.
+"""
 
 from __future__ import annotations
 
@@ -229,7 +231,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def components() -> dict[str, list[dict[str, Any]]]:
-    """Return the component's objects in each case."""
+    """Return the component's objects for each case."""
     urls = {"eureka_urls": ["http://eureka:8761/eureka"]}
     return dict(zip(CASES, component_objects({**urls, **given} for given, _ in CASES.values()), strict=True))
 
@@ -238,7 +240,7 @@ def components() -> dict[str, list[dict[str, Any]]]:
 def test_chart_and_component_make_the_same_objects(
     case: str, components: dict[str, list[dict[str, Any]]], tmp_path: Path
 ) -> None:
-    """Field by field."""
+    """The objects are equal in every field."""
     by_chart = comparable(chart_objects({**PLAIN, **CASES[case][1]}, tmp_path))
     by_component = comparable(components[case])
     assert sorted(by_chart) == sorted(by_component)
@@ -247,7 +249,9 @@ def test_chart_and_component_make_the_same_objects(
 
 
 def test_the_base_is_the_chart_with_its_defaults(tmp_path: Path) -> None:
-    """As kubectl renders the base, with its namespace. Nobody would run hooks, so that there are none."""
+    """The kustomize base, with its namespace, equals the chart with default values; it has no helm hooks,
+    since kubectl would not run them.
+    """
     kubectl = find_kubectl()
     assert kubectl is not None
     done = subprocess.run([kubectl, "kustomize", BASE], capture_output=True, text=True, timeout=60)
@@ -260,7 +264,9 @@ def test_the_base_is_the_chart_with_its_defaults(tmp_path: Path) -> None:
 
 
 def test_the_component_for_mirrors_is_the_chart_with_them(tmp_path: Path) -> None:
-    """Rights may come in another order."""
+    """The kustomize component for mirrors equals the chart with mirrors; only the order of rights may
+    differ.
+    """
     kubectl = find_kubectl()
     assert kubectl is not None
     env = [{"name": "MIRROR_CIDRS", "value": "10.20.0.0/16"}]
@@ -285,7 +291,9 @@ def test_the_component_for_mirrors_is_the_chart_with_them(tmp_path: Path) -> Non
 
 
 def test_what_is_generated_is_current() -> None:
-    """Base, CRDs of the base, the chart's README and its rules of settings: else `make chart`."""
+    """The base, its CRDs, the chart's README and its rules for settings are up to date; `make chart`
+    writes them.
+    """
     assert (BASE / "operator.yaml").read_text() == base_text()
     assert {file.name: file.read_text() for file in CRDS.glob("*.io.yaml")} == {
         file.name: file.read_text() for file in (ROOT / "crds").glob("*.yaml")
@@ -296,14 +304,14 @@ def test_what_is_generated_is_current() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_helm_4_renders_the_same(case: str, tmp_path: Path) -> None:
-    """The same objects in the same order; the two differ in white space."""
+    """Helm 3 and helm 4 render the same objects in the same order; only white space differs."""
     values = {**PLAIN, **CASES[case][1], "dashboard": True}
     assert chart_objects(values, tmp_path, 4) == chart_objects(values, tmp_path, 3)
 
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_helm_lint_is_content(version: int) -> None:
-    """Strictly, with what must be said."""
+    """`helm lint --strict` accepts the chart with its required values."""
     output = helm("lint", "--strict", str(CHART), "--set", "eurekaUrls={http://e/eureka}", version=version)
     assert "0 chart(s) failed" in output
 
@@ -353,7 +361,7 @@ def test_helm_lint_is_content(version: int) -> None:
     ],
 )
 def test_values_that_cannot_be_used(given: dict[str, Any], sentence: str, tmp_path: Path) -> None:
-    """Before anything is made, in a sentence without a credential."""
+    """Helm refuses a wrong value before it makes anything, in a sentence without a credential."""
     said = chart_text({**PLAIN, **given}, tmp_path, fails=True)
     assert sentence in said
     if "URL" not in sentence and "eurekaUrls" not in given:
@@ -361,7 +369,9 @@ def test_values_that_cannot_be_used(given: dict[str, Any], sentence: str, tmp_pa
 
 
 def test_every_setting_of_the_operator_can_be_given(tmp_path: Path) -> None:
-    """By a value of its own, by environment or, where there is no variable, by extraArgs."""
+    """Each setting has a value of its own, or can be set by environment or, if it has no variable, by
+    extraArgs.
+    """
     own = {
         "EUREKA_URL": "eurekaUrls",
         "OPERATOR_NAME": "operatorName",
@@ -392,7 +402,7 @@ def test_every_setting_of_the_operator_can_be_given(tmp_path: Path) -> None:
 
 
 def some_text(name: str) -> str:
-    """A text that the setting of this variable takes."""
+    """Return a text that is valid for the setting of this variable."""
     pattern = rules()["settings"][name].get("pattern", "")
     timing = {"LEASE_DURATION_SECONDS": "16", "RENEW_DEADLINE_SECONDS": "11"}
     return timing.get(name) or next(
@@ -401,7 +411,9 @@ def some_text(name: str) -> str:
 
 
 def test_pods_and_objects_take_what_is_theirs(tmp_path: Path) -> None:
-    """Differences that are the chart's alone, or that Kubernetes has its own words for."""
+    """Values that only the chart has, such as tolerations, labels and extraObjects, reach the objects they
+    name.
+    """
     values = {
         **PLAIN,
         "imagePullSecrets": ["registry"],
@@ -462,7 +474,9 @@ def test_pods_and_objects_take_what_is_theirs(tmp_path: Path) -> None:
 
 
 def test_another_secret_replaces_the_pods(tmp_path: Path) -> None:
-    """And the same one does not. What tells them apart is no hash of the password."""
+    """A changed Secret rolls the pods, an unchanged one does not; the annotation is no hash of the
+    password.
+    """
 
     def annotations(**more: Any) -> dict[str, str]:
         items = chart_objects({**PLAIN, **more}, tmp_path)
@@ -479,7 +493,7 @@ def test_another_secret_replaces_the_pods(tmp_path: Path) -> None:
 
 
 def test_the_crds_are_kept_or_left_out(tmp_path: Path) -> None:
-    """Kept by default; the chart has those of the package."""
+    """The CRDs are rendered by default, equal those of the package, and can be left out."""
 
     def crds(**given: bool) -> list[dict[str, Any]]:
         items = chart_objects({**PLAIN, "crds": given}, tmp_path)
@@ -493,7 +507,7 @@ def test_the_crds_are_kept_or_left_out(tmp_path: Path) -> None:
 
 
 def test_the_packaged_chart_is_whole(tmp_path: Path) -> None:
-    """Files that are linked in the repository are files in the package, whose version is the project's."""
+    """The packaged chart contains files in place of the repository's links, and has the project's version."""
     helm("package", str(CHART), "--destination", str(tmp_path))
     with tarfile.open(tmp_path / f"eurekube-{__version__}.tgz") as package:
         assert all(member.isfile() for member in package.getmembers())
@@ -520,7 +534,7 @@ def test_schema_and_values_name_the_same() -> None:
 
 
 def test_the_dashboard_comes_with_the_chart(tmp_path: Path) -> None:
-    """As it is in examples/monitoring, where Grafana's sidecar finds it."""
+    """The chart can install examples/monitoring/dashboard.json where Grafana's sidecar finds it."""
     items = chart_objects({**PLAIN, "dashboard": True}, tmp_path)
     (config,) = [item for item in items if key(item)[::2] == ("ConfigMap", "eurekube-operator-dashboard")]
     written = (ROOT / "examples" / "monitoring" / "dashboard.json").read_text()

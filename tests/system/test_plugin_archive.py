@@ -1,4 +1,4 @@
-"""The plugin's archive, as who has nothing else installs and runs it: no clone, no package, no pip."""
+"""The plugin's archive, used by a person who has neither a clone, nor the package, nor pip."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MINOR = f"python{here().python}"
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The archive for this system and this Python, made of this tree's wheel."""
+    """Build the archive for this system and this Python, from this tree's wheel."""
     folder = tmp_path_factory.mktemp("archive")
     build_wheel = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder))
     subprocess.run(build_wheel, cwd=ROOT, check=True, capture_output=True)
@@ -36,7 +36,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def newcomer(tmp_path: Path, plain_url: str) -> dict[str, str]:
-    """The environment of somebody who has the CLI, a Python and a shell: nothing of ours is on PATH."""
+    """Return the environment of a person with the CLI, Python and a shell, and nothing of ours on PATH."""
     own = own_pulumi(tmp_path)
     tools = tmp_path / "own-tools"
     tools.mkdir()
@@ -70,7 +70,7 @@ def newcomer(tmp_path: Path, plain_url: str) -> dict[str, str]:
 def test_an_instance_with_the_archive_alone(
     language: str, archive: Path, newcomer: dict[str, str], plain: Peer, tmp_path: Path
 ) -> None:
-    """By the example's script."""
+    """The example's script registers an instance with nothing but the archive."""
     script = tmp_path / "first-instance.sh"
     shutil.copy(ROOT / "examples" / "archive" / script.name, script)
     done = subprocess.run(
@@ -84,7 +84,7 @@ def test_an_instance_with_the_archive_alone(
 
 @pytest.fixture
 def server(archive: Path, tmp_path: Path) -> Iterator[str]:
-    """A server on loopback that has the archive under the name that the CLI asks for."""
+    """Serve the archive on loopback under the name that the CLI asks for."""
     served = tmp_path / "served"
     served.mkdir()
     shutil.copy(archive, served / here().asked_for)
@@ -98,7 +98,7 @@ def server(archive: Path, tmp_path: Path) -> Iterator[str]:
 
 
 def test_an_archive_from_a_server(server: str, newcomer: dict[str, str], tmp_path: Path) -> None:
-    """The CLI gets it there, and the plugin answers."""
+    """The CLI downloads the archive from a server, and the plugin answers."""
     install = ("pulumi", "plugin", "install", "resource", "eurekube", __version__, "--server", server)
     subprocess.run(install, env=newcomer, cwd=tmp_path, check=True, capture_output=True, timeout=120)
     schema = ("pulumi", "package", "get-schema", "eurekube")

@@ -1,4 +1,4 @@
-"""The plugin's folder under another Python than the tests': the CLI makes its environment with pip."""
+"""The plugin's folder under another Python than that of the tests: the CLI makes the environment with pip."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulum
 
 
 def other_python() -> tuple[str, str]:
-    """Return the newest other Python on PATH that runs, with its minor version; empty where there is none."""
+    """Return the minor version and the path of the newest other Python on PATH that runs; empty if there
+    is none.
+    """
     for minor in reversed(PYTHONS):
         found = shutil.which(f"python{minor}")
         asked = "import sys, venv, ensurepip; print(sys.executable)"
@@ -45,7 +47,9 @@ MINOR, OTHER = other_python()
 @needs_language_host("makes the plugin's environment and runs the plugin")
 @pytest.mark.skipif(not OTHER, reason="no other Python on PATH that the plugin runs under")
 def test_the_first_python_on_path_runs_the_plugin(tmp_path: Path, plain: Peer) -> None:
-    """It gets what the folder's requirements.txt names from the package index, and registers."""
+    """The CLI installs requirements.txt from the package index for the first Python on PATH, and the
+    plugin registers.
+    """
     environment = own_pulumi(tmp_path)
     for name in ("PYTHONPATH", "VIRTUAL_ENV"):
         environment.pop(name, None)

@@ -1,4 +1,4 @@
-"""The example's policy pack stops an update of either provider, before anything is registered."""
+"""The example's policy pack stops an update by either provider before anything is registered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def pack(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The pack as the README has it made: with an environment of its own, for an older protobuf."""
+    """Install the policy pack as its README says, in an environment of its own because it needs an older
+    protobuf.
+    """
     found = tmp_path_factory.mktemp("pack") / "policies"
     shutil.copytree(ROOT / "examples" / "policies", found)
     done = subprocess.run(
@@ -41,7 +43,7 @@ def pack(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_policy_stops_a_registration(
     shell: Shell, workshop: Workshop, pack: Path, plain_url: str, plain: Peer
 ) -> None:
-    """It names the member, and what to set; what is in order is registered."""
+    """The policy names the offending instance and the property to set; a valid program registers."""
     stack = ShellStack(workshop, f"policies-{shell.name}", {"url": plain_url})
     judged = ("--policy-pack", str(pack), "--policy-pack-config", str(pack / "config.json"))
     good = {"drain_seconds": 1, "zone": "zone-a"}

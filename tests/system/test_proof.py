@@ -1,6 +1,7 @@
 """The short form of the proof: real pods end while real Spring Cloud clients call them without pause.
 
-``python -m bench --only P11`` has the long one, with the caches of the field and with what others do instead.
+``python -m bench --only P11`` runs the long form, with caches as in production and with other strategies for
+comparison.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from lab.spring import SpringClientMissing
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(900)]
 
 DRAINED = [(one.scenario, one.strategy) for one in FORMS["short"].subjects if one.strategy.drains]
-"""Those that serve for as long as the arithmetic says, deregistered or OUT_OF_SERVICE meanwhile."""
+"""Scenarios and strategies that drain: pods serve for the computed time, deregistered or OUT_OF_SERVICE."""
 
 LOAD_SECONDS = FORMS["short"].drain.margin_seconds
-"""Extra time for a busy machine."""
+"""Seconds that a busy machine may take in addition."""
 
 
 ATTEMPTS = 3
-"""A machine that gives the callers no processor time for seconds fails their calls, whatever they call.
+"""How many runs to try.
 
-And a server that shows a pod which it no longer has fails them, no matter who removed it:
-`docs/guides/zero-downtime.md`.
+Calls also fail if the machine gives the callers no processor time for seconds, or if a server lists a pod for
+too long after its removal: see `docs/guides/zero-downtime.md`.
 """
 
 
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
-    """Return the report of the first run that says something about the operator."""
+    """Return the report of the first run that allows a judgement of the operator."""
     if reason := why_not():
         pytest.skip(reason)
     void = ""
@@ -55,9 +56,9 @@ def report() -> dict[str, Any]:
 
 
 def why_void(report: dict[str, Any]) -> str:
-    """Why a run says nothing about the operator; empty where it does.
+    """Return why a run allows no judgement of the operator; empty if it does.
 
-    What a server did wrong covers up nothing: where an operator may have done wrong as well, the run counts.
+    A server's fault hides nothing: a run in which the operator may have been at fault counts.
     """
     alone = finding(report, Scenario.ALONE, Strategy.NONE)
     if alone["failed"]:
@@ -70,7 +71,7 @@ def why_void(report: dict[str, Any]) -> str:
 
 
 def evidence(found: dict[str, Any]) -> str:
-    """Return the fate of each removed pod, a line each."""
+    """Return the fate of each removed pod as text, a line each."""
     return "\n".join([found["application"], *(json.dumps(pod) for pod in found["pods"])])
 
 
@@ -85,13 +86,13 @@ def finding(report: dict[str, Any], scenario: Scenario, strategy: Strategy) -> d
 
 
 def test_calls_fail_without_a_drain(report: dict[str, Any]) -> None:
-    """Else the rest would show nothing."""
+    """Without a drain calls fail, which shows that the other tests can find a failure."""
     assert finding(report, Scenario.ROLLED, Strategy.NONE)["failed"] > 0
 
 
 @pytest.mark.parametrize(("scenario", "strategy"), DRAINED)
 def test_no_call_fails_with_ours(report: dict[str, Any], scenario: Scenario, strategy: Strategy) -> None:
-    """Every call is answered, with faults of the application, its operator and its Eureka."""
+    """With a drain every call is answered, despite faults of the application, its operator and its Eureka."""
     ours = finding(report, scenario, strategy)
     assert (ours["failed"], ours["outcomes"], ours["failures"]) == (0, {}, {}), evidence(ours)
 
@@ -100,18 +101,18 @@ def test_no_call_fails_with_ours(report: dict[str, Any], scenario: Scenario, str
 def test_a_removed_pod_is_called_no_longer_than_computed(
     report: dict[str, Any], scenario: Scenario, strategy: Strategy
 ) -> None:
-    """The arithmetic agrees with what was measured."""
+    """The last call to a removed pod comes within the computed bound."""
     ours = finding(report, scenario, strategy)
     assert 0 < ours["still_called_seconds"] <= ours["bound_seconds"] + LOAD_SECONDS, evidence(ours)
 
 
 def test_a_rollout_is_no_mass_removal(report: dict[str, Any]) -> None:
-    """No brake held anything up."""
+    """The brake holds no removal of a roll-out."""
     assert report["braked"] == []
 
 
 def test_pods_end_as_a_kubelet_ends_them(report: dict[str, Any]) -> None:
-    """preStop counts towards the grace period, SIGTERM comes after it, and SIGKILL at its end."""
+    """preStop counts towards the grace period, SIGTERM follows it, and SIGKILL comes at the period's end."""
     cut_short, hooked, stubborn = (report["bystanders"][name] for name in ("cut-short", "hooked", "stubborn"))
     assert [one["was_killed"] for one in (cut_short, hooked, stubborn)] == [False, False, True]
     assert GRACE_SECONDS <= cut_short["reported_after_seconds"] <= GRACE_SECONDS + LOAD_SECONDS

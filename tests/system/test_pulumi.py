@@ -1,8 +1,7 @@
-"""The program under a real Pulumi CLI: file backend, real Eureka, real API server.
+"""The repository's program under a real Pulumi CLI: file backend, real Eureka, real API server.
 
-What its registrations do, ``test_registrations*.py`` tells of both providers.
-Home, backend and passphrase are the test's own; the project is a copy, since the CLI writes into the stack's
-file.
+``test_registrations*.py`` tests its registrations, for both providers. Home, backend and passphrase are the
+test's own; the project is a copy, since the CLI writes into the stack's file.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulum
 
 
 class Bridge(Stack):
-    """One stack on a copy of the project."""
+    """One stack on a copy of the repository's project."""
 
     def __init__(self, directory: Path, name: str, config: dict[str, Any]) -> None:
         project = directory / "project"
@@ -50,7 +49,7 @@ class Bridge(Stack):
         self.pulumi("stack", "init", name)
 
     def write(self, config: dict[str, Any]) -> None:
-        """Change keys of the stack's configuration, and keep what the CLI has written there."""
+        """Set keys of the stack's configuration, and keep those that the CLI wrote."""
         document = yaml.safe_load(self.file.read_text()) if self.file.exists() else {}
         written = {f"eurekube:{key}": value for key, value in config.items()}
         document["config"] = {**document.get("config", {}), **written}
@@ -58,7 +57,7 @@ class Bridge(Stack):
 
 
 def settings(lab: Lab, name: str, **more: Any) -> dict[str, Any]:
-    """The least configuration: the operator's objects without pods, and one registration."""
+    """Return the smallest configuration: the operator's objects without pods, and one registration."""
     return {
         "url": lab.eureka_urls[0],
         "kubeconfig": str(lab.kubeconfig),
@@ -79,7 +78,7 @@ def settings(lab: Lab, name: str, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def peer(lab: Lab) -> Iterator[Peer]:
-    """The Eureka server itself."""
+    """Return a client of the Eureka server."""
     url = lab.eureka_urls[0]
     peer = Peer(url, Connection.parse(url))
     yield peer
@@ -88,7 +87,7 @@ def peer(lab: Lab) -> Iterator[Peer]:
 
 @pytest.fixture(scope="module")
 def deployed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bridge]:
-    """A stack that is up; each test leaves it as its program says."""
+    """Return a stack that is up; each test leaves it as its program says."""
     stack = Bridge(tmp_path_factory.mktemp("deployed"), "deployed", settings(lab, "deployed"))
     stack.pulumi("preview")  # the CRD and all that needs it are yet to come
     stack.up()
@@ -97,7 +96,7 @@ def deployed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bri
 
 
 def held(peer: Peer, stack: Bridge) -> Instance | None:
-    """Return the stack's registration in Eureka."""
+    """Return the stack's registration in Eureka; None if it is not there."""
     return peer.read(stack.name, f"billing.{stack.name}.eurekube:{stack.name}:8080")
 
 
@@ -110,7 +109,7 @@ def must_hold(peer: Peer, stack: Bridge) -> Instance:
 
 @contextmanager
 def renewing(peer: Peer, instance: Instance) -> Iterator[None]:
-    """An operator that renews far more often than any real one."""
+    """Renew an instance every 20 ms while the block runs, far more often than an operator does."""
     stop = threading.Event()
 
     def renew() -> None:
@@ -130,8 +129,8 @@ def renewing(peer: Peer, instance: Instance) -> Iterator[None]:
 
 
 def test_up_registers_and_a_second_up_changes_nothing(deployed: Bridge, peer: Peer) -> None:
-    """Values that Eureka computes, and numbers that arrive as floats, are no change, for a refresh
-    neither.
+    """Values that Eureka computes, and numbers that arrive as floats, are no change for a refresh or an
+    update.
     """
     instance = must_hold(peer, deployed)
     assert (instance.host_name, instance.metadata["tier"]) == ("192.0.2.10", "1")
@@ -140,7 +139,9 @@ def test_up_registers_and_a_second_up_changes_nothing(deployed: Bridge, peer: Pe
 
 
 def test_another_stack_builds_on_its_exports(deployed: Bridge, peer: Peer, lab: Lab, tmp_path: Path) -> None:
-    """Its operator renews what the other one registers; where that one asks another Eureka, it is refused."""
+    """Another stack's operator renews this stack's registration; a stack with another Eureka URL is
+    refused.
+    """
     example = Example("stack-reference", tmp_path, deployed.environment)
     url = lab.eureka_urls[0]
     assert deployed.outputs() == {
@@ -167,14 +168,14 @@ ALONE = ("unshare", "--net", "bash", "-eo", "pipefail", "-c")
 
 
 def may_be_alone() -> bool:
-    """Return whether a process may have a network of its own here."""
+    """Return whether a process can have a network of its own here."""
     programs = map(shutil.which, ("unshare", "ip"))
     return all(programs) and not subprocess.run([*ALONE, "ip link set lo up"], capture_output=True).returncode
 
 
 @pytest.mark.skipif(not may_be_alone(), reason="a network of one's own is not allowed here")
 def test_a_pull_requests_preview_reaches_nobody(deployed: Bridge, lab: Lab, tmp_path: Path) -> None:
-    """The step of the example workflow, in a network with neither Eureka nor the cluster."""
+    """The preview step of the example workflow succeeds in a network without Eureka and the cluster."""
     workflow = yaml.safe_load((ROOT / "examples" / "ci" / "discovery-preview.yml").read_text())
     (step,) = [each for each in workflow["jobs"]["preview"]["steps"] if each.get("id") == "preview"]
     files = {name: tmp_path / name for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
@@ -205,7 +206,9 @@ def test_a_pull_requests_preview_reaches_nobody(deployed: Bridge, lab: Lab, tmp_
 def test_the_state_is_small_without_secrets_and_survives_a_rename(
     lab: Lab, cluster: Cluster, tmp_path: Path, peer: Peer
 ) -> None:
-    """Neither the state nor the stack's file has credentials in clear; the provider is 100 characters."""
+    """State and stack file contain no plain credentials, and the serialized provider has about 100
+    characters.
+    """
     config = settings(lab, "secretive", url=lab.eureka_urls[0].replace("//", "//bridge:s3cret-in-url@"))
     stack = Bridge(tmp_path, "secretive", config)
     stack.pulumi("config", "set", "--secret", "eurekube:password", "s3cret-in-config")
@@ -237,7 +240,9 @@ def test_destroy_leaves_everything_clean_while_an_operator_works(
     peer: Peer,
     start_operator: StartOperator,
 ) -> None:
-    """Syncers go while the operator serves their finalizers, and a renewal in flight revives nothing."""
+    """Syncers go while the operator serves their finalizers, and a concurrent renewal does not register
+    anything again.
+    """
     config = settings(
         lab,
         "cleared",
@@ -258,7 +263,7 @@ def test_destroy_leaves_everything_clean_while_an_operator_works(
 
 
 def wait_for_finalizer(cluster: Cluster, namespace: str, name: str) -> None:
-    """Wait until the operator has taken the syncer on."""
+    """Wait until the operator has set the syncer's finalizer."""
     wait_for(
         lambda: (cluster.get(SYNCERS, name, namespace) or {}).get("metadata", {}).get("finalizers"),
         f"the finalizer of {name}",
@@ -273,14 +278,16 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
         "port: must be a whole number from 1 to 65535",
     ),
 )
-"""One for each place that may refuse; what else the program refuses is rendered without an engine."""
+"""Wrong configurations with their errors, one for each part that may refuse; a test without an engine has
+the rest.
+"""
 
 
 @pytest.mark.timeout(600)  # five runs
 def test_wrong_configuration_is_reported_in_seconds(
     lab: Lab, cluster: Cluster, tmp_path: Path, unique_name: str
 ) -> None:
-    """One sentence with what is wrong, and no traceback. A namespace of others stays as it is."""
+    """The error is one sentence without a traceback, and a namespace of others stays unchanged."""
     cluster.namespace(unique_name)
     theirs = cluster.get(NAMESPACES, unique_name)
     stack = Bridge(tmp_path, unique_name, settings(lab, unique_name))

@@ -1,4 +1,4 @@
-"""``pulumi do``: single registrations from a shell, with a stack and without one, on a real Eureka."""
+"""``pulumi do``: single registrations from a shell, with and without a stack, on a real Eureka."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INSTANCE = "eurekube:index:Instance"
 
 @pytest.fixture
 def shell_commands(tmp_path: Path, plain_url: str) -> Stack:
-    """A folder with a project, whose CLI has the plugin installed."""
+    """Create a project whose CLI has the plugin installed."""
     workshop = Workshop(tmp_path, None)
     (workshop.project / "wanted.json").write_text("[]")
     installed = tmp_path / "home" / "plugins" / f"resource-eurekube-v{__version__}"
@@ -34,14 +34,14 @@ def shell_commands(tmp_path: Path, plain_url: str) -> Stack:
 
 
 def of_others(plain: Peer, instance_id: str, owner: str) -> Instance:
-    """Register an instance as somebody else."""
+    """Register an instance under another owner."""
     made = Instance("BILLING", instance_id, "192.0.2.9", "192.0.2.9", Port(8080), metadata={OWNER_KEY: owner})
     plain.register(made)
     return made
 
 
 def test_without_a_stack(shell_commands: Stack, plain: Peer) -> None:
-    """Lists and reads need no name; who has one changes what is its own, and nothing of others."""
+    """Lists and reads need no owner name; with one, a person changes only their own instances."""
 
     def do(*arguments: str, fails: bool = False) -> str:
         return shell_commands.pulumi("do", "--stateless", INSTANCE, *arguments, fails=fails)
@@ -86,8 +86,10 @@ def test_without_a_stack(shell_commands: Stack, plain: Peer) -> None:
 
 @pytest.mark.parametrize("has_stack", [False, pytest.param(True, marks=needs_yaml)])
 def test_a_command_that_is_killed(has_stack: bool, shell_commands: Stack, plain: Peer, front: Proxy) -> None:
-    """Before each of its requests, so also between read and write: all is done or nothing, and the same
-    command once more does it; in a stack, which knows of the resource by then, upsert in place of create.
+    """If the command is killed before any of its requests, all is done or nothing, and repeating it completes
+    it.
+
+    In a stack, which knows the resource once a request was sent, upsert replaces create.
     """
     stack = shell_commands
     stack.environment["EUREKA_URL"] = f"http://127.0.0.1:{front.port}/eureka"
@@ -105,7 +107,7 @@ def test_a_command_that_is_killed(has_stack: bool, shell_commands: Stack, plain:
     }
 
     def killed(requests: int, command: str) -> bool:
-        """Kill the command once so many of its requests were answered; whether it came as far."""
+        """Kill the command once so many of its requests were answered; return whether it sent more."""
         front.hang_after(requests)
         verb = "upsert" if has_stack and command == "create" and requests else command
         with running(stack, *do, verb, *commands[command], *who, "--yes") as process:
@@ -139,7 +141,7 @@ def test_a_command_that_is_killed(has_stack: bool, shell_commands: Stack, plain:
 
 @needs_yaml
 def test_with_a_stack(shell_commands: Stack, plain: Peer) -> None:
-    """Like an up: the stack owns it, and has it in its state."""
+    """As with ``pulumi up``, the stack owns the instance and has it in its state."""
     stack = shell_commands
     (stack.project / "Pulumi.yaml").write_text("name: shop\nruntime: yaml\n")
     stack.pulumi("stack", "init", "shell")
@@ -155,7 +157,9 @@ def test_with_a_stack(shell_commands: Stack, plain: Peer) -> None:
 
 
 def test_outside_of_a_project(shell_commands: Stack, plain: Peer) -> None:
-    """The CLI's stack is called alike for everybody: nothing is registered before a person has a name."""
+    """Outside of a project the CLI's stack has one name for everybody: nothing is registered without an
+    owner name.
+    """
     stack = shell_commands
     (stack.project / "Pulumi.yaml").unlink()
     place = ("--application", "billing", "--host-name", "192.0.2.1", "--port", "8080", "--yes")

@@ -1,4 +1,4 @@
-"""The readiness gate on a real API server, controller-manager and Eureka; kwok plays the pods."""
+"""The readiness gate on a real API server, controller-manager and Eureka; kwok runs the pods."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def operator(
     cluster: Cluster,  # noqa: ARG001 - has the CRDs
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Operator]:
-    """One operator that serves gates in all namespaces."""
+    """Start one operator that serves readiness gates in all namespaces."""
     log = tmp_path_factory.mktemp("gates") / "operator.log"
     running = Operator(log, operator_environment(lab, "", CLUSTER_NAME="gates", GATE_NAMESPACE="*"), [])
     running.wait_ready()
@@ -44,7 +44,7 @@ def operator(
 
 
 class Shop:
-    """A Deployment whose pods declare the gate, its Service and its syncer."""
+    """A Deployment whose pods declare the readiness gate, its Service and its syncer."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster, self.namespace = cluster, namespace
@@ -77,36 +77,38 @@ class Shop:
         )
 
     def pods(self, version: str) -> list[Object]:
-        """The pods of a version that are there."""
+        """Return the existing pods of a version."""
         return self.cluster.items(PODS, self.namespace, app=self.app, version=version)
 
     def gates(self, version: str) -> list[Object]:
-        """Their gates' conditions."""
+        """Return the readiness gate's condition of each pod of a version."""
         return [dict(conditions_of(pod).get(GATE, {})) for pod in self.pods(version)]
 
     def reasons(self, version: str) -> set[str]:
-        """Why their gates are open or wait."""
+        """Return the reasons in the gate conditions of a version's pods."""
         return {str(one.get("reason")) for one in self.gates(version)}
 
     def syncer_condition(self, kind: str) -> Object:
-        """A condition of the syncer."""
+        """Return a condition of the syncer."""
         item = self.cluster.get(SYNCERS, self.app, self.namespace) or {}
         return dict(conditions_of(item).get(kind, {}))
 
 
 @pytest.fixture
 def shop(cluster: Cluster, namespace: str) -> Shop:
-    """One whose first roll-out is over."""
+    """Return a Deployment whose first roll-out is over."""
     return Shop(cluster, namespace)
 
 
 def seconds(condition: Mapping[str, Any]) -> float:
-    """When a condition came, as Unix time."""
+    """Return the time of a condition's last transition, as Unix time."""
     return datetime.fromisoformat(str(condition["lastTransitionTime"])).timestamp()
 
 
 def test_a_rollout_waits_until_callers_know_the_new_pods(shop: Shop, eureka: Peers) -> None:
-    """The new pods are in Eureka meanwhile, with the old ones; the syncer says so, and is in sync."""
+    """While the gates wait, Eureka has the new pods beside the old ones; the syncer says so, and is in
+    sync.
+    """
     shop.rolled("2")
     wait_for(lambda: shop.reasons("2") == {"CallersLearn"}, "both new pods to wait")
     there = instances(eureka, shop.app)
@@ -126,7 +128,9 @@ def test_a_rollout_waits_until_callers_know_the_new_pods(shop: Shop, eureka: Pee
 
 
 def test_a_person_opens_what_a_paused_syncer_holds(shop: Shop, lab: Lab) -> None:
-    """The pods say why they wait, and go on when they are asked to."""
+    """While a syncer is paused its pods' conditions say why they wait; a person's annotation opens their
+    gates.
+    """
     path = SYNCERS.path(shop.namespace, shop.app)
     shop.cluster.access.request("PATCH", path, body={"spec": {"paused": True}}, content_type=MERGE_PATCH)
     wait_for(lambda: shop.syncer_condition("Paused").get("status") == "True", "the pause")
@@ -149,7 +153,9 @@ def test_a_person_opens_what_a_paused_syncer_holds(shop: Shop, lab: Lab) -> None
 def test_a_policy_declares_the_gate_where_a_namespace_asks_for_it(
     cluster: Cluster, unique_name: str, tmp_path: Path
 ) -> None:
-    """In namespaces with the label, beside other gates and once; never in that of a Eureka server."""
+    """The policy adds the gate to pods in namespaces with the label, beside other gates and only once, but
+    not to a Eureka server's pods.
+    """
     names = [f"{unique_name}-{word}" for word in ("asks", "silent", "eureka")]
     for name in names:
         cluster.namespace(name)

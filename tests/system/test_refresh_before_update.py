@@ -1,4 +1,6 @@
-"""A plain preview, up and destroy that read Eureka first: what they see, and that it stops none of them."""
+"""Preview, up and destroy that refresh registrations first: they see drift, and no failure of Eureka stops
+them.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,16 @@ UNREAD = "was not compared with Eureka, so that the state is taken as it is"
 
 
 def marked(stack: ShellStack) -> set[str]:
-    """The registrations that the engine refreshes before each update."""
+    """Return the registrations in the state that the engine refreshes before each update."""
     return {name for name, each in stack.state().items() if each.get("refreshBeforeUpdate")}
 
 
 def test_a_plain_preview_shows_drift_of_metadata(
     shell: Shell, tmp_path: Path, plain_url: str, plain: Peer
 ) -> None:
-    """With the native provider by its configuration, with the dynamic one by an option of the project."""
+    """The native provider is told by its configuration to refresh first, the dynamic one by an option of
+    the project.
+    """
     workshop = Workshop(tmp_path, python_sdk(tmp_path) if HAS_PYTHON_SDK else None)
     config = {"url": plain_url}
     if shell is NATIVE:
@@ -55,7 +59,9 @@ def test_a_plain_preview_shows_drift_of_metadata(
 
 @needs_python_sdk
 def test_no_run_waits_for_an_eureka_that_is_away(workshop: Workshop, front: Proxy, plain: Peer) -> None:
-    """Preview and up go on from the state, and say so; a check for drift does not say that there is none."""
+    """Without Eureka preview and up continue from the state, and say so; a check for drift reports the
+    failure.
+    """
     stack = ShellStack(
         workshop, "away", {"url": f"http://127.0.0.1:{front.port}/eureka", "refreshBeforeUpdate": "true"}
     )
@@ -95,7 +101,7 @@ def test_no_run_waits_for_an_eureka_that_is_away(workshop: Workshop, front: Prox
 
 @needs_python_sdk
 def test_a_rotated_password_stops_no_preview_and_no_up(workshop: Workshop, secured: Peer) -> None:
-    """The refresh goes by the password of the state; the update by that of today."""
+    """The refresh uses the password in the state, and the update the current one."""
     config = {"url": secured.url, "user": EUREKA_USER, "refreshBeforeUpdate": "true"}
     stack = ShellStack(workshop, "rotated", config)
     stack.configure_secret("password", EUREKA_PASSWORD)
@@ -130,7 +136,9 @@ def test_a_rotated_password_stops_no_preview_and_no_up(workshop: Workshop, secur
 def test_a_url_that_moved_stops_no_preview_and_no_up(
     workshop: Workshop, front: Proxy, plain: Peer, secured: Peer
 ) -> None:
-    """From a server that answers, and from one that is gone, which ``abandonedUrls`` lets go of."""
+    """Preview and up survive a move from a server that answers, and from one that is gone and listed in
+    ``abandonedUrls``.
+    """
     old = f"http://127.0.0.1:{front.port}/eureka"
     stack = ShellStack(workshop, "moved", {"url": old, "user": EUREKA_USER, "refreshBeforeUpdate": "true"})
     stack.configure_secret("password", EUREKA_PASSWORD)

@@ -1,7 +1,7 @@
 """Registrations in stacks of their own, by either provider, under a real CLI and on real Eureka servers.
 
-A start of the CLI is dear. So a stack has many registrations, each plays one case, and each run answers for
-all of them. What the backend holds is read from its file.
+Since each start of the CLI takes long, a stack has many registrations, one for each case, and each run tests
+all of them. The state is read from the backend's file.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ REPLACED_OF_MANY = {f"many-{name}": name for name, (_, _, several) in EACH.items
 
 
 def every_property(shell: Shell, *, changed: bool) -> list[Wanted]:
-    """All properties that change in place in one registration, each of the others in one of its own.
+    """Return one registration with all properties that update in place, and one for each other property.
 
-    That each by itself is a change, the tests of the contract over gRPC say.
+    The tests of the contract over gRPC check that each property alone is a change.
     """
     one, many = (IN_PLACE, IN_PLACE_OF_MANY) if changed else ({}, {})
     wanted = [shell.one("all", **one), shell.many("all-of-many", {"a": host(1)}, **many)]
@@ -66,13 +66,15 @@ def every_property(shell: Shell, *, changed: bool) -> list[Wanted]:
 
 
 def their_steps() -> dict[str, list[str]]:
-    """Return the expected steps of a change of each, there and back."""
+    """Return the expected steps when each property changes and changes back."""
     again = {key.replace("_", "-"): STEPS["replace"] for key in (*REPLACED, *REPLACED_OF_MANY)}
     return {"all": STEPS["update"], "all-of-many": STEPS["update"], **again}
 
 
 def test_the_life_of_a_stack(shell: Shell, workshop: Workshop, plain_url: str, plain: Peer) -> None:
-    """Up, unchanged, each property changed, drifted, failed half-way, finished, targeted, destroyed."""
+    """A stack comes up, is unchanged, changes each property, drifts, fails half-way, recovers, runs with
+    targets, and is destroyed.
+    """
     alias = plain_url.replace("127.0.0.1", "localhost")
     stack = ShellStack(workshop, f"life-{shell.name}", {"url": plain_url, "connections.alias.url": alias})
     cases = [
@@ -210,13 +212,17 @@ def all_of(eureka: Peer) -> list[Instance]:
 
 
 def below(component: str, wanted: Wanted) -> Wanted:
-    """Return the program below a component without an alias: for Pulumi another resource of that name."""
+    """Move a program's resource below a component without an alias, which makes it a new resource for
+    Pulumi.
+    """
     return {**wanted, "component": f"{component}-{wanted['name']}", "options": {}}
 
 
 @pytest.mark.parametrize("shell", [DYNAMIC], ids=["dynamic"], indirect=True)  # the engine's order is one
 def test_a_removal_takes_only_its_own(shell: Shell, workshop: Workshop, plain_url: str, plain: Peer) -> None:
-    """The halves of a replacement in runs of their own, in each order: what is asked for stays UP."""
+    """If the two halves of a replacement happen in separate runs, in either order, the wanted instances
+    stay UP.
+    """
     config = {"url": plain_url, "connections.dead.url": NOBODY}
     stack = ShellStack(workshop, f"own-{shell.name}", config)
     wanted = (shell.one("hut", drain_seconds=1), shell.many("lane", {"a": host(1), "b": host(2)}))
@@ -250,7 +256,7 @@ def test_a_removal_takes_only_its_own(shell: Shell, workshop: Workshop, plain_ur
 def test_names_change_and_the_registrations_stay(
     shell: Shell, workshop: Workshop, plain_url: str, plain: Peer
 ) -> None:
-    """A renamed stack and resources with an alias update in place."""
+    """A renamed stack, and resources with an alias, update in place."""
     stack = ShellStack(workshop, f"before-{shell.name}", {"url": plain_url})
     members = {"a": host(1), "b": host(2)}
     stack.wants(shell.one("orders"), shell.many("cart", members))
@@ -274,9 +280,9 @@ def test_names_change_and_the_registrations_stay(
 def test_servers_and_credentials_change(
     shell: Shell, workshop: Workshop, plain_url: str, plain: Peer, secured: Peer
 ) -> None:
-    """Another spelling of a URL costs no caller anything; a move to another Eureka leaves nothing behind.
+    """Another spelling of a URL changes nothing for callers; a move to another Eureka leaves nothing behind.
 
-    A server that is gone for good can be let go of. Nothing shows a credential.
+    A server that is gone for good can be abandoned. No output shows a credential.
     """
     stack = ShellStack(
         workshop,
@@ -299,7 +305,7 @@ def test_servers_and_credentials_change(
         return single, shell.many("van", {"a": host(1)}, connection=connection)
 
     def provider(given: dict[str, Any], *secret: str) -> tuple[Wanted, ...]:
-        """A provider that a program makes, which the native one alone can be."""
+        """Return a provider resource and a registration that uses it, for the native provider only."""
         if shell is not NATIVE:
             return ()
         hidden = [[name] for name in secret]

@@ -1,4 +1,6 @@
-"""Runs that are interrupted, killed or without an answer, and what must stay secret; by either provider."""
+"""Runs that are interrupted, killed or get no answer, and secrets that must stay hidden, by either
+provider.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ AT_ONCE = ("--yes", "--skip-preview")
 def test_an_interrupted_drain_is_undone(
     shell: Shell, workshop: Workshop, plain_url: str, plain: Peer
 ) -> None:
-    """Ctrl-C, a time-out, or everything killed: what was out of service is back, at the latest by an up."""
+    """After Ctrl-C, a time-out or a kill of everything, drained instances are UP again, by the next up at
+    the latest.
+    """
     stack = ShellStack(workshop, f"interrupted-{shell.name}", {"url": plain_url})
     names = [f"drained-{number}" for number in range(6)]  # more than a plugin's process serves by itself
 
@@ -104,7 +108,9 @@ def test_an_interrupted_drain_is_undone(
 def test_a_plugin_that_was_killed_is_healed_by_the_next_run(
     workshop: Workshop, plain: Peer, front: Proxy
 ) -> None:
-    """Between two of its requests, in each kind of run: nothing is there twice, and nothing is lost."""
+    """If the plugin is killed between two requests of any kind of run, the next run leaves every instance
+    registered once.
+    """
     url = f"http://127.0.0.1:{front.port}/eureka"
     stack = ShellStack(workshop, "killed", {"url": url})
 
@@ -113,7 +119,7 @@ def test_a_plugin_that_was_killed_is_healed_by_the_next_run(
         return [*single, NATIVE.many("together", {"a": host(number), "b": host(number + 1)})]
 
     def killed(command: str, requests: int) -> None:
-        """Run it, and kill the plugin when that many of its requests have been answered."""
+        """Run a command, and kill the plugin when that many of its requests have been answered."""
         front.hang_after(requests)
         with running(stack, command, *AT_ONCE) as process:
             wait_for(lambda: front.held > 0, "a request that is held", 120)
@@ -123,7 +129,7 @@ def test_a_plugin_that_was_killed_is_healed_by_the_next_run(
         assert process.returncode != 0, output
 
     def as_wanted(number: int) -> None:
-        """Each is there once, as the program says, and as the state has it."""
+        """Check that each instance is registered once, as program and state say."""
         states = stack.states()
         for each in range(4):
             (there,) = held(plain, f"alone-{each}").values()
@@ -148,7 +154,9 @@ def test_a_plugin_that_was_killed_is_healed_by_the_next_run(
 def test_nothing_is_lost_while_no_server_answers(
     shell: Shell, workshop: Workshop, plain: Peer, front: Proxy
 ) -> None:
-    """Previews go on, also of what is not known yet; a refresh fails, and like all else in one sentence."""
+    """Without a server previews go on, even with unknown values; a refresh and other runs fail with one
+    sentence each.
+    """
     url = f"http://127.0.0.1:{front.port}/eureka"
     stack = ShellStack(workshop, f"offline-{shell.name}", {})
     stack.wants(shell.one("x"))
@@ -224,7 +232,7 @@ EurekaApplication("rating", {
 
 
 def test_lookups_ask_nobody_in_a_preview_that_is_offline(tmp_path: Path) -> None:
-    """Only where that is asked for: the CLI's preview of a pull request. An update asks whatever is said."""
+    """With ``offline`` set a preview's lookups ask no server; those of an update still do."""
     stack = Shop(tmp_path, LOOKUPS, "offline", f"url={NOBODY}")
     assert f"no connection to {NOBODY}" in stack.pulumi("preview", fails=True)
     stack.configure("offline", "true")
@@ -235,7 +243,9 @@ def test_lookups_ask_nobody_in_a_preview_that_is_offline(tmp_path: Path) -> None
 def test_what_is_derived_from_a_secret_is_a_secret(
     shell: Shell, workshop: Workshop, plain_url: str, plain: Peer
 ) -> None:
-    """In state, preview, refresh and the comment on a pull request; what is not, is reported as ever."""
+    """State, preview, refresh and the comment on a pull request hide values derived from a secret, and
+    show the others.
+    """
     stack = ShellStack(workshop, f"secrets-{shell.name}", {"url": plain_url})
 
     def hiding(wanted: Wanted, *paths: str) -> Wanted:

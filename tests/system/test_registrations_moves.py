@@ -1,4 +1,4 @@
-"""States of earlier releases, the way between the providers, imports, and a program without an engine."""
+"""States of earlier releases, moves between the providers, imports, and programs without an engine."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ KEPT = (
     DYNAMIC.one("plain"),
     {**DYNAMIC.many("several", SEVERAL), "export": "instance_ids"},
 )
-"""Resources of the stack of tests/states, whichever release exported it."""
+"""Resources of the stack whose exported states are in tests/states."""
 
 
 @needs_python_sdk
@@ -55,10 +55,12 @@ KEPT = (
 def test_a_state_goes_on_under_another_provider_and_another_release(
     file: Path, workshop: Workshop, plain_url: str, plain: Peer
 ) -> None:
-    """By an alias to the native provider, Eureka holds the same to the time of its last change; not back.
+    """An alias moves a state to the native provider without any change in Eureka; a move back is not
+    possible.
 
-    Without an alias the dynamic provider registers again in the same place, and nothing is missed meanwhile.
-    The state of an earlier release shows no change, none after a refresh, and its destroy leaves nothing.
+    Without an alias the dynamic provider registers again in the same place, and no instance is missed
+    meanwhile. The state of an earlier release shows no change, not even after a refresh, and its destroy
+    leaves nothing.
     """
     stack = ShellStack(workshop, "kept", {"url": plain_url})
     stack.wants(*KEPT)
@@ -101,12 +103,14 @@ def test_a_state_goes_on_under_another_provider_and_another_release(
 
 
 def by_key(eureka: Peer) -> dict[tuple[str, str], Instance]:
-    """All that Eureka holds."""
+    """Return all instances in Eureka, by key."""
     return {each.key: each for each in listed_now(eureka.url)}
 
 
 def started_before(eureka: Peer, application: str) -> dict[str, Instance]:
-    """Two machines that registered themselves, and one of a cluster."""
+    """Register two machines as their own clients would, and one instance of a cluster; return them by
+    name.
+    """
     for number, mark in enumerate(({}, {}, {OWNER_KEY: "cluster/eu/shop/rating"}), start=1):
         name = f"vm-{number}"
         metadata = {"zone": "zone-a", "note": "${pulumi.stack}", **mark}
@@ -117,7 +121,7 @@ def started_before(eureka: Peer, application: str) -> dict[str, Instance]:
 
 
 def adopted(eureka: Peer, application: str, before: dict[str, Instance], *owners: str) -> None:
-    """They are the stack's by now, and nothing that callers see has changed."""
+    """Check that these owners have the instances now, and that nothing which callers see has changed."""
     after = held(eureka, application)
     assert sorted(str(each.owner) for each in after.values()) == ["cluster/eu/shop/rating", *owners]
     for name, old in before.items():
@@ -133,7 +137,7 @@ def adopted(eureka: Peer, application: str, before: dict[str, Instance], *owners
 
 
 def shop(directory: Path, workshop: Workshop, url: str) -> Shop:
-    """A project of its own, with the native provider."""
+    """Return a stack of a project of its own, with the native provider."""
     stack = Shop(directory, "", "imports", f"url={url}")
     stack.environment |= {name: workshop.environment[name] for name in ("PATH", "PYTHONPATH")}
     return stack
@@ -143,7 +147,9 @@ def shop(directory: Path, workshop: Workshop, url: str) -> Shop:
 def test_what_is_there_is_imported_and_adopted(
     tmp_path: Path, workshop: Workshop, plain_url: str, plain: Peer
 ) -> None:
-    """Imports change nothing in Eureka; the first up makes it ours, and who renews it goes on."""
+    """An import changes nothing in Eureka; the first up takes ownership, and the former renewer goes on
+    renewing.
+    """
     stack = shop(tmp_path, workshop, plain_url)
     metadata = {"zone": "zone-a", "managementPort": "9000"}
     plain.register(Instance("OLD", "vm-17:old:8080", "vm-17", "192.0.2.17", Port(8080), metadata=metadata))
@@ -185,7 +191,9 @@ def test_what_is_there_is_imported_and_adopted(
 def test_a_printed_program_in_yaml_adopts_one_by_one(
     tmp_path: Path, workshop: Workshop, plain_url: str, plain: Peer
 ) -> None:
-    """Each under a name of its own; what another Eurekube has is left to it."""
+    """Each printed resource has a name of its own and adopts one instance; an instance of another Eurekube
+    is left out.
+    """
     before = started_before(plain, "oldest")
     stack = shop(tmp_path, workshop, plain_url)
     options = ("--one-by-one", "--language", "yaml", "--file", "imports.json")
@@ -203,7 +211,9 @@ def test_a_printed_program_in_yaml_adopts_one_by_one(
 def test_the_same_program_without_an_engine(
     tmp_path: Path, plain_url: str, plain: Peer, secured: Peer
 ) -> None:
-    """The plan is shown, then done: applications and several Eurekas, two names of one Eureka among them."""
+    """``eurekube apply`` shows the plan and then carries it out, for applications and several Eurekas, two
+    of which are the same.
+    """
     (tmp_path / "__main__.py").write_text(PROGRAM)
     (tmp_path / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
     eu = {"url": secured.url, "user": EUREKA_USER, "password": EUREKA_PASSWORD}

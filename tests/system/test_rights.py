@@ -1,4 +1,6 @@
-"""The operator's rights on a real API server: it uses all of them and no others, and lives with a loss."""
+"""The operator's rights on a real API server: it uses each of them and no others, and survives the loss of
+one.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,11 @@ HOME, LOST, SERVED = "rights-home", "rights-lost", "rights-served"
 LEASE = "rights-leader"
 PATIENCE_SECONDS = 60.0
 Right = tuple[str, str, str]
-"""Group, resource and verb."""
+"""API group, resource and verb of a right."""
 
 
 def missing(account: Account, namespace: str = SERVED) -> list[str]:
-    """Return the rights that the self-check misses for a watched namespace."""
+    """Return the rights that the self-check finds missing for a watched namespace."""
     access = KubeAccess.load(account.kubeconfig)
     found = check_kubernetes(access, (namespace,), (HOME, LEASE))
     return [one.subject for one in found if one.verdict is Verdict.WARNING]
@@ -50,7 +52,7 @@ def missing(account: Account, namespace: str = SERVED) -> list[str]:
 
 @pytest.fixture(scope="module")
 def account(lab: Lab, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
-    """Exactly the operator's rights, for the two namespaces that it watches."""
+    """Return an account with exactly the operator's rights, for the two namespaces that it watches."""
     for name in (HOME, LOST, SERVED):
         cluster.namespace(name)
     account = Account.made(lab, cluster, HOME, "rights", tmp_path_factory.mktemp("rights") / "kubeconfig")
@@ -67,7 +69,7 @@ def account(lab: Lab, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def start(account: Account, start_operator: StartOperator) -> Callable[[], Operator]:
-    """Start operators with these rights."""
+    """Return a function that starts operators with the account's rights."""
 
     def start() -> Operator:
         return start_operator(
@@ -83,7 +85,7 @@ def start(account: Account, start_operator: StartOperator) -> Callable[[], Opera
 
 
 def asked_for(lab: Lab, since: int) -> dict[Right, set[str]]:
-    """Return the account's requests to the API server, and the decisions.
+    """Return the account's requests to the API server, each with the decisions on it.
 
     :param since: how long the API server's log was then.
     """
@@ -100,13 +102,13 @@ def asked_for(lab: Lab, since: int) -> dict[Right, set[str]]:
 
 
 RELEASE = ("eurekube.io", "stackrefreshes", "patch")
-"""Used when a person has released the brake: the unit test of that name shows it."""
+"""A right that is used only when a person releases the brake, which a unit test shows."""
 
 
 def test_everything_that_it_may_is_used_and_nothing_else(
     lab: Lab, cluster: Cluster, eureka: Peers, start: Callable[[], Operator]
 ) -> None:
-    """A verb less, and a request is refused; a verb more, and nobody asks for it."""
+    """The operator asks for every right that it has, and no request of it is refused."""
     every = (*WORK, *CLUSTER, *election(LEASE))
     granted = {
         (group, resource, verb)
@@ -157,12 +159,12 @@ RULES: dict[str | None, tuple[Rule, ...]] = {
     SERVED: (pulumi_stack(STACK), *WORK),
     HOME: election(LEASE),
 }
-"""The operator's, by where they are needed; None for the cluster."""
+"""The operator's rules by the namespace in which they are needed; None stands for the whole cluster."""
 
 
 @dataclass(frozen=True)
 class Removal:
-    """A verb that an account of its own does without."""
+    """One verb that is taken from an account's rules."""
 
     where: str | None
     rule: Rule
@@ -170,18 +172,18 @@ class Removal:
 
     @property
     def name(self) -> str:
-        """The account's."""
+        """The name of the account that lacks the verb."""
         return f"no-{self.verb}-{self.rule.resources[0].replace('/', '-')}"
 
     @property
     def subject(self) -> str:
-        """Return the self-check's name for it."""
+        """Return the self-check's name for the missing right."""
         place = f" in namespace {self.where}" if self.where else ""
         return " ".join((self.verb, self.rule.resources[0], *self.rule.resource_names)) + place
 
     @property
     def left(self) -> list[Rule]:
-        """The rules of this place without the verb."""
+        """Return the rules of this namespace without the verb."""
         verbs = tuple(verb for verb in self.rule.verbs if verb != self.verb)
         less = [replace(one, verbs=verbs) if one == self.rule else one for one in RULES[self.where]]
         return [one for one in less if one.verbs]
@@ -199,7 +201,7 @@ def deprived(
     cluster: Cluster,
     tmp_path: Path,
 ) -> Iterator[dict[Removal | None, Account]]:
-    """For each verb an account that has all rights but this one, and for None one that has them all."""
+    """Return an account for each verb, with all rights but that one; the account for None has all rights."""
     accounts: dict[Removal | None, Account] = {}
     for removal in (None, *REMOVALS):
         name = removal.name if removal else "no-loss"
@@ -219,7 +221,7 @@ def deprived(
 def test_each_verb_that_is_taken_away_is_named_by_a_check(
     lab: Lab, deprived: dict[Removal | None, Account], tmp_path: Path
 ) -> None:
-    """As a process with that account's token it ends with 1, and names this verb and no other."""
+    """A check with that account's token exits with 1, and names only the missing verb."""
     target = {"kind": "pulumiStack", "namespaces": [SERVED], "stack": f"{SERVED}/{STACK}"}
     config = tmp_path / "operator.yaml"
     config.write_text(json.dumps({"targets": {"prod": target}}))
@@ -251,15 +253,16 @@ def test_each_verb_that_is_taken_away_is_named_by_a_check(
 
 
 def renewals(eureka: Peers, application: str) -> dict[str, float]:
-    """When each instance was last renewed."""
+    """Return the time of each instance's last renewal."""
     return {one.instance_id: renewed_at(eureka, one) for one in instances(eureka, application)}
 
 
 def test_a_namespace_that_is_lost_does_not_stop_the_others(
     cluster: Cluster, account: Account, eureka: Peers, start: Callable[[], Operator]
 ) -> None:
-    """Its Role is gone, as when it was deleted: it is reported, kept and renewed, and in the end cleaned
-    up."""
+    """If the operator loses its Role in one namespace, it reports that, keeps and renews the instances,
+    and removes them at the end.
+    """
     lost, served = f"{LOST}-app", f"{SERVED}-own"
     first = start()
     for namespace, app in ((LOST, lost), (SERVED, served)):

@@ -1,4 +1,4 @@
-"""The commands of the guide about stacks in trouble, run as they stand there on what they are for."""
+"""The commands of the guide about stacks in trouble, run as written on stacks in that trouble."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KILLED, ATTRIBUTES, STATE, RENAMED = re.findall(r"^```bash\n(.*?)^```$", PAGE, r
 
 
 def types(stack: ShellStack, commands: str) -> None:
-    """Run a block of the page in the stack's project."""
+    """Run a block of commands in the stack's project."""
     backend = stack.environment["PULUMI_BACKEND_URL"].removeprefix("file://")
     done = subprocess.run(
         ["bash", "-euc", commands],
@@ -48,7 +48,7 @@ def types(stack: ShellStack, commands: str) -> None:
 
 
 def kill_in_a_creation(stack: ShellStack) -> None:
-    """Kill the CLI, and all that it started, as soon as it has begun to create something."""
+    """Start an ``up``, and kill the CLI with all its processes as soon as it creates a resource."""
     cli = subprocess.Popen(
         ["pulumi", "up", "--yes", "--skip-preview", "--non-interactive"],
         cwd=stack.project,
@@ -68,7 +68,7 @@ def kill_in_a_creation(stack: ShellStack) -> None:
 
 
 def test_a_stack_comes_back_from_each_trouble(workshop: Workshop, plain_url: str, plain: Peer) -> None:
-    """The registrations stay UP, and in the end the state has all of them again."""
+    """The registrations stay UP, and at the end the state contains all of them."""
     stack = ShellStack(workshop, "prod", {"url": plain_url})
     wanted = (NATIVE.one("guided"), DYNAMIC.one("guided-too"))
     stack.wants(*wanted)

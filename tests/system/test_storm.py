@@ -1,4 +1,4 @@
-"""The short form of the fault suite, which runs with all tests; ``make test-faults`` has the long one."""
+"""The short form of the storm, which runs with all tests; ``make test-faults`` runs the long form."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ SHORT = Storm(
 
 @pytest.mark.timeout(900)
 def test_a_short_storm_does_no_harm() -> None:
-    """Nothing ready is removed, nothing of others touched, no lease lapses, and afterwards all are level."""
+    """No ready instance is removed, no instance of others changed, no lease lapses, and afterwards all
+    servers agree.
+    """
     seed = seed_of_commit()
     print(f"the same again: SEED={seed} python -m pytest {__file__}")
     plan = schedule(seed, SHORT, count=ROUNDS)

@@ -1,4 +1,6 @@
-"""Eureka servers that drip, send too much, or do not tell each other: operator, stack and commands."""
+"""Eureka servers that answer too slowly, send too much or do not replicate, as operator, stack and
+commands meet them.
+"""
 
 from __future__ import annotations
 
@@ -29,42 +31,44 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 SECONDS = 60.0
 FAR = 2
-"""The server that is cut off."""
+"""The number of the server that is cut off."""
 
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peering]:
-    """Three servers with the settings that users have, and a proxy on each way."""
+    """Start three servers with production settings, and a proxy in front of each connection."""
     with Peering(tmp_path_factory.mktemp("servers"), {}) as started:
         yield started
 
 
 @pytest.fixture(autouse=True)
 def healed(servers: Peering) -> Iterator[None]:
-    """All is well before and afterwards."""
+    """Remove all disturbances before and after a test."""
     servers.heal()
     yield
     servers.heal()
 
 
 def found(servers: Peering, number: int, application: str) -> list[Instance]:
-    """Return the instances that a server's callers find."""
+    """Return an application's instances that are UP at one server."""
     there, name = servers.listed(number).values(), application.upper()
     return [one for one in there if one.application == name and one.status is Status.UP]
 
 
 def up(servers: Peering, number: int, application: str) -> set[str]:
-    """Return the addresses that a server's callers find."""
+    """Return an application's addresses that are UP at one server."""
     return {one.ip_address for one in found(servers, number, application)}
 
 
 def ids_up(servers: Peering, number: int, application: str) -> set[str]:
-    """Return the ids that a server's callers find: a new pod may have the address of one that ended."""
+    """Return an application's instance ids that are UP at one server; a new pod may have a former one's
+    address.
+    """
     return {one.instance_id for one in found(servers, number, application)}
 
 
 class Callers:
-    """Callers of the far server, which must always find an instance."""
+    """Callers of the server that is cut off, who must always find an instance."""
 
     def __init__(self, servers: Peering, application: str) -> None:
         self.looks, self.found_none = 0, 0
@@ -89,7 +93,9 @@ class Callers:
 def test_callers_behind_a_split_are_never_left_without_an_instance(
     servers: Peering, cluster: Cluster, namespace: str, start_operator: StartOperator
 ) -> None:
-    """All pods of a service are replaced while one of three servers hears nothing of the others."""
+    """Callers of a cut-off server find an instance at every moment while all pods of a service are
+    replaced.
+    """
     app = f"{namespace}-rating"
     start_operator(EUREKA_URL=",".join(servers.urls))
     old = set(running(cluster, namespace, app, 2))
@@ -112,7 +118,7 @@ def test_callers_behind_a_split_are_never_left_without_an_instance(
 
 
 def peak_mib(operator: Operator) -> float:
-    """The most memory that the operator has had."""
+    """Return the largest memory that the operator has used, in MiB."""
     status = Path(f"/proc/{operator.process.pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
@@ -121,7 +127,7 @@ def peak_mib(operator: Operator) -> float:
 def test_an_operator_starts_and_works_beside_a_faulty_server(
     servers: Peering, cluster: Cluster, namespace: str, start_operator: StartOperator, fault: str
 ) -> None:
-    """The healthy ones are used at once, the other one is named, and nothing grows without bound."""
+    """The operator uses the healthy servers at once, names the faulty one, and keeps its memory bounded."""
     app = f"{namespace}-rating"
     disturb: Callable[[], None] = getattr(servers.fronts[0], fault)
     disturb()
@@ -143,7 +149,7 @@ def test_an_operator_starts_and_works_beside_a_faulty_server(
 
 
 def run(command: list[str], environment: dict[str, str]) -> tuple[int, str, float]:
-    """Run a command; its exit code, what it printed, and how long it took."""
+    """Run a command; return exit code, output and duration in seconds."""
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "eurekube_provider.cli.main", *command],
@@ -159,7 +165,7 @@ def run(command: list[str], environment: dict[str, str]) -> tuple[int, str, floa
 def apply(
     servers: Peering, lab: Lab, namespace: str, *registrations: dict[str, Any]
 ) -> tuple[int, str, float]:
-    """Have a stack have these."""
+    """Apply a stack with these registrations; return exit code, output and duration in seconds."""
     config = {
         "url": ",".join(servers.urls),
         "kubeconfig": str(lab.kubeconfig),
@@ -171,7 +177,7 @@ def apply(
 
 
 def registration(application: str, host: str) -> dict[str, Any]:
-    """One registration of a stack."""
+    """Return the configuration of one registration."""
     name = f"{application}-{host.rpartition('.')[2]}"
     return {"name": name, "application": application, "hostName": host, "port": 8080}
 
@@ -179,7 +185,9 @@ def registration(application: str, host: str) -> dict[str, Any]:
 def test_a_stack_that_replaces_a_registration_removes_it_in_a_split(
     servers: Peering, lab: Lab, namespace: str
 ) -> None:
-    """Its run registers at one server, and removes at all."""
+    """During a split the stack registers the new instance at one server, and removes the old one at all
+    servers.
+    """
     app = f"{namespace}-order"
     code, reported, _ = apply(servers, lab, namespace, registration(app, "192.0.2.1"))
     assert code == 0, reported
@@ -197,7 +205,7 @@ def test_a_stack_that_replaces_a_registration_removes_it_in_a_split(
 def test_a_stack_and_commands_end_beside_a_faulty_server(
     servers: Peering, lab: Lab, namespace: str, fault: str
 ) -> None:
-    """They ask the others, and say what could not be asked, and why."""
+    """Stack and commands use the other servers, and say which server could not be read, and why."""
     app = f"{namespace}-order"
     disturb: Callable[[], None] = getattr(servers.fronts[0], fault)
     disturb()
@@ -217,7 +225,7 @@ def test_a_stack_and_commands_end_beside_a_faulty_server(
 
 
 def test_all_servers_may_drip(servers: Peering) -> None:
-    """Then nothing can be read, and that is said in time."""
+    """If all servers answer too slowly a read fails with an error in time."""
     for front in servers.fronts:
         front.drip()
     peers = Peers(Connection(tuple(servers.urls)), waits_for_all=False)

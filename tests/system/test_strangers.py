@@ -1,4 +1,6 @@
-"""Others' instances beside a syncer's own, on real servers: machines, other namespaces, pods' own clients."""
+"""Instances of others beside a syncer's own, on real servers: machines, other namespaces, pods' own
+clients.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,12 @@ from tests.system.test_operator import condition, status
 pytestmark = pytest.mark.lab
 
 ItsOwnClient = Callable[..., PythonClient]
-"""Starts the Eureka client of a pod, which registers it: application, id, host name, address, port."""
+"""A function that starts a pod's own Eureka client, given application, id, host name, address and port."""
 
 
 @pytest.fixture
 def its_own_client(eureka: Peers, tmp_path: Path) -> Iterator[ItsOwnClient]:
-    """Clients that register themselves and renew that, as one in a pod does; ended afterwards."""
+    """Return a function that starts clients which register and renew themselves; all are ended at the end."""
     if not PythonClient.is_installed():
         pytest.skip("py-eureka-client is not installed: it is in the dependency group dev")
     started: list[PythonClient] = []
@@ -55,7 +57,7 @@ def its_own_client(eureka: Peers, tmp_path: Path) -> Iterator[ItsOwnClient]:
 
 
 def patched(cluster: Cluster, namespace: str, name: str, spec: dict[str, Any]) -> None:
-    """Change a syncer's spec."""
+    """Patch a syncer's spec."""
     body = {"spec": spec}
     cluster.access.request("PATCH", SYNCERS.path(namespace, name), body=body, content_type=MERGE_PATCH)
 
@@ -66,7 +68,7 @@ def holds(cluster: Cluster, namespace: str, name: str, kind: str, wanted: str = 
 
 
 def said_by(lab: Lab, capsys: pytest.CaptureFixture[str], command: str, namespace: str) -> str:
-    """Return a command's output on a namespace."""
+    """Run a command for a namespace; return its output."""
     capsys.readouterr()
     url = ",".join(lab.eureka_urls)
     main([command, "--eureka-url", url, "--kubeconfig", str(lab.kubeconfig), "--namespace", namespace])
@@ -82,7 +84,9 @@ def test_who_joins_machines_says_so(
     its_own_client: ItsOwnClient,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """By condition, Event and doctor, as a name of one's own, until the configuration gives it the name."""
+    """If a syncer joins an application of machines, a condition, an Event and the doctor say so, until the
+    configuration allows the name.
+    """
     app, own = f"{namespace}-app", f"{namespace}-own"
     its_own_client(app, f"vm-1:{app}:8080", "192.0.2.21", "192.0.2.21", 8080)
     wait_for(lambda: addresses(eureka, app) == {"192.0.2.21": "UP"}, "the machine")
@@ -121,7 +125,9 @@ def test_who_joins_machines_says_so(
 def test_a_name_is_kept_at_zero_instances(
     cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
 ) -> None:
-    """Another namespace gets it when the syncer that has it is gone, and not before."""
+    """Another namespace gets an application's name only when the syncer that has it is deleted, even
+    without instances.
+    """
     app, other = f"{namespace}-app", f"{namespace}-other"
     cluster.namespace(other)
     start_operator(WATCH_NAMESPACE=f"{namespace},{other}")
@@ -150,7 +156,9 @@ def test_pods_that_register_another_port_or_loopback(
     its_own_client: ItsOwnClient,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Both are recognised, and keep no pod from being registered at the port that the syncer has."""
+    """Instances that pods register themselves with another port or with loopback are recognised, and the
+    syncer still registers the pods.
+    """
     app = f"{namespace}-app"
     running(cluster, namespace, app, 2)
     first, second = cluster.pods(namespace, app)
@@ -185,8 +193,10 @@ def test_what_a_killed_pod_registered_itself(
     its_own_client: ItsOwnClient,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It is named by condition, status and doctor, also by an operator that never saw the pod, and removed
-    when a person asks for it; what a machine registered, which nobody renews either, is left.
+    """Condition, status and doctor name the instance that a killed pod registered itself, even if the
+    operator never saw the pod.
+
+    It is removed when a person asks; a machine's unrenewed instance stays.
     """
     app = f"{namespace}-app"
     (address,) = running(cluster, namespace, app, 1)

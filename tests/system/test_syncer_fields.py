@@ -1,7 +1,7 @@
-"""Each field of a EurekaSyncer on real servers: what callers find in Eureka, and what the status says.
+"""Each field of a EurekaSyncer on real servers: its effect in Eureka and in the status.
 
-One operator for all tests; each has a namespace and an application of its own. The slices are written by hand
-where a test is about what they say.
+One operator serves all tests; each has a namespace and an application of its own. The slices are written by
+hand where a test depends on their content.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def operator(
     cluster: Cluster,  # noqa: ARG001 - has the CRDs
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Operator]:
-    """One operator that looks at all namespaces."""
+    """Start one operator that watches all namespaces."""
     log = tmp_path_factory.mktemp("fields") / "operator.log"
     environment = operator_environment(
         lab,
@@ -66,7 +66,7 @@ def operator(
 
 
 class Shop:
-    """One application: its Service, its slices and its syncer, and what Eureka holds of it."""
+    """One application: its Service, its slices, its syncer, and its instances in Eureka."""
 
     def __init__(self, cluster: Cluster, eureka: Peers, namespace: str) -> None:
         self.cluster, self.eureka, self.namespace = cluster, eureka, namespace
@@ -74,11 +74,11 @@ class Shop:
         self._network = f"10.77.{next(_numbers)}"
 
     def address(self, number: int) -> str:
-        """An address of the test's own."""
+        """Return an address in the test's own network."""
         return f"{self._network}.{number}"
 
     def service(self, *ports: Object, labels: Object | None = None, **spec: Any) -> None:
-        """A Service without a selector: nobody but the test writes its slices."""
+        """Apply the Service without a selector, so that only the test writes its slices."""
         self.cluster.apply(
             SERVICES,
             {
@@ -94,7 +94,7 @@ class Shop:
         )
 
     def slices(self, *endpoints: Object, ports: tuple[Object, ...] = (HTTP,)) -> None:
-        """Its one EndpointSlice."""
+        """Apply the Service's one EndpointSlice."""
         self.cluster.apply(
             ENDPOINT_SLICES,
             {
@@ -112,7 +112,7 @@ class Shop:
         )
 
     def endpoint(self, number: int, pod: str | None = None, **conditions: bool) -> Object:
-        """An endpoint, ready by default; of a pod where one is named."""
+        """Return an endpoint, ready by default, which belongs to a pod if one is named."""
         result: Object = {"addresses": [self.address(number)], "conditions": {"ready": True, **conditions}}
         if pod:
             result["targetRef"] = {"kind": "Pod", "name": pod, "namespace": self.namespace}
@@ -121,7 +121,7 @@ class Shop:
     def syncer(
         self, mode: str = "pod", selector: Object | None = None, *, called: str = "it", **spec: Any
     ) -> None:
-        """Its syncer; what is not given is not there."""
+        """Apply the syncer with exactly these fields."""
         self.cluster.apply(
             SYNCERS,
             {
@@ -133,49 +133,51 @@ class Shop:
         )
 
     def condition(self, kind: str, name: str = "it") -> tuple[str, str, str]:
-        """State, reason and message of a condition; empty while there is none."""
+        """Return status, reason and message of a condition; empty if there is none."""
         status = (self.cluster.get(SYNCERS, name, self.namespace) or {}).get("status") or {}
         found = next((one for one in status.get("conditions") or () if one["type"] == kind), None)
         return (found["status"], found["reason"], found["message"]) if found else ("", "", "")
 
     def wait_condition(self, kind: str, state: str, reason: str) -> str:
-        """Wait for a condition; its message."""
+        """Wait for a condition; return its message."""
         wait_for(lambda: self.condition(kind)[:2] == (state, reason), f"{kind} {state} {reason}", 60.0)
         return self.condition(kind)[2]
 
     def held(self, application: str | None = None) -> list[Instance]:
-        """Return the instances in Eureka."""
+        """Return the instances of the application in Eureka."""
         return instances(self.eureka, application or self.app)
 
     def statuses(self) -> dict[str, str]:
-        """Address and status of what Eureka holds."""
+        """Return the status of each address in Eureka."""
         return {one.ip_address: one.status.value for one in self.held()}
 
     def wait_statuses(self, *states: str) -> None:
-        """Wait until endpoint 1 has the first of these states, endpoint 2 the second ...; empty for none."""
+        """Wait until endpoints 1, 2 and so on have these statuses in Eureka; an empty one means not
+        registered.
+        """
         expected = {self.address(number): state for number, state in enumerate(states, 1) if state}
         wait_for(lambda: self.statuses() == expected, f"{expected}", 60.0)
 
     def only(self, application: str | None = None) -> Instance:
-        """The one instance, once it is there, past Eureka's caches."""
+        """Wait for the application's one instance; return it past Eureka's caches."""
         (listed,) = wait_for(lambda: self.held(application), "an instance", 60.0)
         found = self.eureka.read(*listed.key)
         assert found is not None
         return found
 
     def events(self) -> list[tuple[str, str]]:
-        """Reason and note of each Event about the syncer."""
+        """Return reason and note of each Event in the namespace."""
         return [(event["reason"], event["note"]) for event in self.cluster.items(EVENTS, self.namespace)]
 
 
 @pytest.fixture
 def shop(cluster: Cluster, eureka: Peers, namespace: str) -> Shop:
-    """An application of the test's own."""
+    """Return an application for one test."""
     return Shop(cluster, eureka, namespace)
 
 
 def test_names_ports_paths_lease_and_metadata(shop: Shop) -> None:
-    """Eureka has each field as the syncer gives it."""
+    """Eureka holds each field as the syncer sets it."""
     shop.service(HTTP, HTTPS, labels={"team": "stars", "example.com/part-of": "web", "unasked": "x"})
     shop.slices(shop.endpoint(1, "a") | {"zone": "zone-b"}, ports=(ADMIN, HTTP, HTTPS))
     shop.syncer(
@@ -214,7 +216,9 @@ def test_names_ports_paths_lease_and_metadata(shop: Shop) -> None:
 
 
 def test_labels_alone_select_services(shop: Shop) -> None:
-    """A syncer may name labels only; a Service that gets or loses the label comes and goes with it."""
+    """A syncer may select by labels only; when a Service gets or loses the label, its instances come or
+    leave.
+    """
     shop.service(labels={"tier": "web"})
     shop.slices(shop.endpoint(1))
     shop.syncer(selector={"matchLabels": {"tier": "web"}}, application=shop.app)
@@ -228,7 +232,9 @@ def test_labels_alone_select_services(shop: Shop) -> None:
 
 
 def test_a_port_that_is_not_clear(shop: Shop) -> None:
-    """Several ports and none named http are a condition; naming one resolves it; a wrong one keeps all."""
+    """Several ports without one named http set a condition, naming a port ends it, and a wrong name keeps
+    the instances.
+    """
     shop.service(ADMIN, HTTPS)
     shop.slices(shop.endpoint(1), ports=(ADMIN, HTTPS))
     shop.syncer()
@@ -255,7 +261,7 @@ def test_a_port_that_is_not_clear(shop: Shop) -> None:
 
 
 def test_every_way_to_advertise_a_service(shop: Shop) -> None:
-    """In mode service callers get the kind of address that was asked for, at the port that belongs to it."""
+    """In mode service callers get the requested kind of address, and the port that belongs to it."""
     shop.service(type="LoadBalancer", externalIPs=["198.51.100.7"], labels={"version": "7"})
     shop.cluster.access.request(
         "PATCH",
@@ -294,7 +300,9 @@ def test_every_way_to_advertise_a_service(shop: Shop) -> None:
 
 
 def test_an_address_by_hand(shop: Shop) -> None:
-    """Where the configuration allows it; else the syncer is refused, and what is registered stays."""
+    """A given address is used if the configuration allows it; else the syncer is refused, and its
+    registered instance stays.
+    """
     shop.service()
     shop.slices(shop.endpoint(1))
     for address in ("198.51.100.9", "a.lb.example.com"):
@@ -318,7 +326,9 @@ def test_an_address_by_hand(shop: Shop) -> None:
 
 
 def test_a_node_port_is_registered_at_several_nodes(shop: Shop) -> None:
-    """At each of the lab's two nodes; both are DOWN at once, and what was there alone stands alone again."""
+    """A NodePort is registered at both of the lab's nodes, both are DOWN together, and with one node a
+    single instance is left.
+    """
     shop.service(type="NodePort")
     shop.slices(shop.endpoint(1))
     shop.syncer("service", advertise="NodePort", nodes=3)
@@ -336,7 +346,7 @@ def test_a_node_port_is_registered_at_several_nodes(shop: Shop) -> None:
 
 
 def test_labels_of_pods(shop: Shop) -> None:
-    """Labels of a pod become metadata and follow its changes."""
+    """Chosen pod labels become metadata, and follow changes of the labels."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -362,7 +372,7 @@ def test_labels_of_pods(shop: Shop) -> None:
 
 
 def test_not_ready_can_mean_removed(shop: Shop) -> None:
-    """With notReady Remove an unready endpoint leaves, and comes back when it is ready."""
+    """With notReady Remove an unready endpoint is deregistered, and registered again when it is ready."""
     shop.service()
     shop.slices(shop.endpoint(1), shop.endpoint(2))
     shop.syncer(notReady="Remove")
@@ -374,7 +384,7 @@ def test_not_ready_can_mean_removed(shop: Shop) -> None:
 
 
 def test_out_of_service_on_the_way_out(shop: Shop) -> None:
-    """A terminating pod is OUT_OF_SERVICE until its endpoint is gone; the next of its name is UP again."""
+    """A terminating pod is OUT_OF_SERVICE until its endpoint is gone; the next pod of that name is UP."""
     shop.service()
     shop.slices(shop.endpoint(1, "a-0"), shop.endpoint(2, "a-1"))
     shop.syncer(onTermination="OutOfService")
@@ -395,7 +405,7 @@ def test_out_of_service_on_the_way_out(shop: Shop) -> None:
 
 
 def test_upsert_only(shop: Shop) -> None:
-    """UpsertOnly registers and updates and removes nothing, until the syncer itself is deleted."""
+    """UpsertOnly registers and updates but removes nothing, until the syncer itself is deleted."""
     shop.service()
     shop.slices(shop.endpoint(1), shop.endpoint(2))
     shop.syncer(policy="UpsertOnly")
@@ -408,7 +418,7 @@ def test_upsert_only(shop: Shop) -> None:
 
 
 def test_paused(shop: Shop) -> None:
-    """While paused nothing changes, and the status says so; the brake works afterwards as ever."""
+    """A paused syncer changes nothing, and its status says so; afterwards the brake works as before."""
     shop.service()
     shop.slices(shop.endpoint(1), shop.endpoint(2))
     shop.syncer()
@@ -431,7 +441,9 @@ def test_paused(shop: Shop) -> None:
 
 
 def test_an_unknown_connection(shop: Shop) -> None:
-    """It is refused with those that there are; what is seen terminating leaves, and nothing else changes."""
+    """The condition names the existing connections; a terminating pod's instance leaves, and nothing else
+    changes.
+    """
     shop.service()
     shop.slices(shop.endpoint(1), shop.endpoint(2))
     shop.syncer()
@@ -450,7 +462,9 @@ def test_an_unknown_connection(shop: Shop) -> None:
 
 
 def test_a_wrong_selector_on_a_serving_syncer(shop: Shop) -> None:
-    """It is not ready from the start, and says what Eureka holds and until when it is held back."""
+    """The syncer is not ready at once; its message says what Eureka holds and until when the brake holds
+    the removal.
+    """
     shop.service()
     shop.slices(shop.endpoint(1), shop.endpoint(2))
     shop.syncer()
@@ -466,7 +480,9 @@ def test_a_wrong_selector_on_a_serving_syncer(shop: Shop) -> None:
 
 
 def test_a_renamed_syncer_leaves_no_gap(shop: Shop) -> None:
-    """Another syncer for the same endpoints has them once the first is deleted; no reading misses one."""
+    """A second syncer for the same endpoints takes over the instances when the first is deleted; every
+    reading finds them.
+    """
     shop.service()
     shop.slices(shop.endpoint(1), shop.endpoint(2))
     shop.syncer()
@@ -488,7 +504,9 @@ def test_a_renamed_syncer_leaves_no_gap(shop: Shop) -> None:
 
 
 def test_a_lease_that_a_fail_over_outlasts(shop: Shop) -> None:
-    """It is registered as asked for, and the condition says what would do."""
+    """A lease shorter than a change of leader is registered as asked, and a condition names a sufficient
+    one.
+    """
     shop.service()
     shop.slices(shop.endpoint(1))
     shop.syncer(lease={"renewalIntervalSeconds": 5, "durationSeconds": 10})
@@ -501,9 +519,10 @@ def test_a_lease_that_a_fail_over_outlasts(shop: Shop) -> None:
 
 
 def test_pods_that_end_too_early(shop: Shop) -> None:
-    """The registrations are right all the same; the condition's remedy settles it.
+    """Pods that end before callers know are registered all the same, and following the condition's advice
+    ends it.
 
-    Of endpoints that somebody wrote by hand nothing is said.
+    Endpoints written by hand get no such condition.
     """
     cluster, namespace, app = shop.cluster, shop.namespace, shop.app
     by_hand = f"{app}-by-hand"
@@ -548,7 +567,9 @@ def test_pods_that_end_too_early(shop: Shop) -> None:
 
 
 def test_addresses_that_are_published_before_they_are_ready(shop: Shop) -> None:
-    """With publishNotReadyAddresses Kubernetes calls a pod ready that does not serve: it is UP."""
+    """With publishNotReadyAddresses Kubernetes reports an unready pod as ready, so that it is registered
+    UP.
+    """
     cluster, namespace, app = shop.cluster, shop.namespace, shop.app
     cluster.deployment(namespace, app, 1)
     cluster.service(namespace, app, publishNotReadyAddresses=True)
@@ -566,7 +587,9 @@ def test_addresses_that_are_published_before_they_are_ready(shop: Shop) -> None:
 
 
 def test_endpoints_that_somebody_wrote_by_hand(shop: Shop) -> None:
-    """Kubernetes mirrors them into slices: each address is an instance, the one that is not ready DOWN."""
+    """Kubernetes mirrors an Endpoints object into slices: each address is registered, an unready one as
+    DOWN.
+    """
     shop.service()
     shop.cluster.apply(
         ENDPOINTS,
@@ -590,7 +613,7 @@ def test_endpoints_that_somebody_wrote_by_hand(shop: Shop) -> None:
 
 
 def test_events_are_counted(shop: Shop) -> None:
-    """Events count registrations and deregistrations, also repeated ones."""
+    """An Event counts registrations or deregistrations, and is repeated for later ones."""
     shop.service()
     shop.slices(shop.endpoint(1), shop.endpoint(2), shop.endpoint(3))
     shop.syncer()

@@ -1,4 +1,4 @@
-"""docs/guides/testing.md does what it says where there is a Pulumi CLI."""
+"""docs/guides/testing.md, followed where a Pulumi CLI is installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SET_BY_THE_PAGE = ("PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE")
 def test_stacks_are_deployed_against_the_fixture(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page's files as they stand, in a process of their own, with nothing but a CLI on PATH."""
+    """The page's files run as written in a process of their own, with only a CLI on PATH."""
     for name in ("shop.py", "conftest.py", "test_stack.py"):
         (pytester.path / name).write_text(FILES[name])
     for name, value in own_pulumi(pytester.path).items():

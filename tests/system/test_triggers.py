@@ -1,6 +1,6 @@
 """StackRefreshes on real servers: their targets run when the addresses of their Services change.
 
-The Pulumi program's copy waits at a gate, a file, so that a test can do something in the middle of a run.
+The copied Pulumi program waits for a file, the gate, so that a test can act in the middle of a run.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ while pathlib.Path("closed").exists():
 """
 
 RUN_SECONDS = 120.0
-"""A Pulumi run, and what it waits for, on a machine that has other things to do."""
+"""Longest time for a Pulumi run on a busy machine, in seconds."""
 
 
 class Refresh:
-    """A StackRefresh, as a person sees it."""
+    """A StackRefresh in the cluster."""
 
     def __init__(self, cluster: Cluster, namespace: str, name: str) -> None:
         self.cluster, self.namespace, self.name = cluster, namespace, name
 
     def apply(self, **spec: Any) -> None:
-        """Create it, or change it."""
+        """Create or change the StackRefresh."""
         self.cluster.apply(
             REFRESHES,
             {
@@ -74,15 +74,15 @@ class Refresh:
 
     @property
     def status(self) -> Object:
-        """Its status, empty while there is none."""
+        """The StackRefresh's status; empty if there is none."""
         return dict((self.cluster.get(REFRESHES, self.name, self.namespace) or {}).get("status") or {})
 
     def condition(self, kind: str) -> tuple[str, str]:
-        """Status and reason of a condition."""
+        """Return status and reason of a condition."""
         return condition(self.status, kind)
 
     def wait_served(self, addresses: int) -> Object:
-        """Wait until the last run was for so many addresses and went well; its status."""
+        """Wait until the last run succeeded for so many addresses; return the status."""
 
         def served() -> Object | None:
             status = self.status
@@ -93,7 +93,9 @@ class Refresh:
         return wait_for(served, f"a run for {addresses} addresses", RUN_SECONDS)
 
     def wait_failed(self, reason: str = "Failed", failures: int = 1) -> Object:
-        """Wait until it is not ready for this reason, after so many failures; its status."""
+        """Wait until the StackRefresh is not ready for this reason after so many failures; return the
+        status.
+        """
 
         def failed() -> Object | None:
             status = self.status
@@ -103,28 +105,28 @@ class Refresh:
         return wait_for(failed, f"{failures} times {reason}", RUN_SECONDS)
 
     def reasons(self) -> set[str]:
-        """The reasons of its Events."""
+        """The reasons of the StackRefresh's Events."""
         events = self.cluster.items(EVENTS, self.namespace)
         return {event["reason"] for event in events if event["regarding"]["name"] == self.name}
 
 
 def condition(status: Object, kind: str) -> tuple[str, str]:
-    """Status and reason of a condition, empty while it is not there."""
+    """Return status and reason of a condition; empty if there is none."""
     found = {one["type"]: (one["status"], one["reason"]) for one in status.get("conditions") or ()}
     return found.get(kind, ("", ""))
 
 
 def configured(tmp_path: Path, **targets: Object) -> str:
-    """A configuration file with these targets, for the namespaces that they name."""
+    """Write a configuration file with these targets; return its path."""
     file = tmp_path / "operator.yaml"
     file.write_text(yaml.safe_dump({"targets": targets}))
     return str(file)
 
 
 def churn(cluster: Cluster, namespace: str, name: str, changes: int, seconds: float) -> int:
-    """Change the one address of a Service's only slice so many times, as evenly as the API allows.
+    """Change the one address of a Service's slice so many times, as evenly as the API allows.
 
-    :returns: in how many pauses between them nothing changed for a second, on a machine that is busy.
+    :returns: how many pauses between the changes were longer than a second, as on a busy machine.
     """
     item = {
         "apiVersion": "discovery.k8s.io/v1",
@@ -158,7 +160,9 @@ def test_a_stack_follows_the_endpoints_by_itself(
     start_operator: StartOperator,
     tmp_path: Path,
 ) -> None:
-    """Cluster, stack and Eureka agree after each scaling, whatever storms, fails and dies meanwhile."""
+    """Cluster, stack and Eureka agree after each scaling, despite storms of changes, failures and killed
+    processes.
+    """
     service = f"{namespace}-app"
     cluster.deployment(namespace, service, 2)
     cluster.service(namespace, service)
@@ -247,14 +251,14 @@ def test_a_stack_follows_the_endpoints_by_itself(
 
 
 def parent_of(pid: int) -> int:
-    """The process that started another one."""
+    """Return the id of a process's parent."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 class Receiver:
-    """An HTTP server that refuses the first call, leaves the second unanswered, and takes the others.
+    """An HTTP server that refuses the first call, leaves the second unanswered, and accepts the others.
 
-    While it is not ``free``, nothing is answered at all.
+    While ``free`` is not set it answers nothing.
     """
 
     def __init__(self) -> None:
@@ -283,7 +287,7 @@ class Receiver:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Keep quiet."""
+                """Log nothing."""
 
         self.server = HTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
@@ -291,7 +295,7 @@ class Receiver:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    """Where the webhook leads."""
+    """Return the server that the webhook calls."""
     running = Receiver()
     yield running
     running.free.set()
@@ -348,8 +352,9 @@ STACK_CRD: Object = {
         ],
     },
 }
-"""Of the Stack of the Pulumi Kubernetes Operator 2, the fields that a trigger has to do with; the whole CRD
-has 20,000 lines."""
+"""A CRD of the Stack of Pulumi Kubernetes Operator 2 with only the fields that a trigger uses; the whole
+CRD has 20,000 lines.
+"""
 
 
 def test_webhooks_and_stacks_of_pulumis_operator(
@@ -360,9 +365,10 @@ def test_webhooks_and_stacks_of_pulumis_operator(
     receiver: Receiver,
     tmp_path: Path,
 ) -> None:
-    """Each target is asked once for each change, again while it fails, and only by who may use it.
+    """Each target is called once for each change, again while it fails, and only for namespaces that may use
+    it.
 
-    One that never answers delays no registration.
+    A target that never answers delays no registration.
     """
     if cluster.get(CRDS, "stacks.pulumi.com") is None:
         cluster.install_crd(STACK_CRD)
@@ -462,7 +468,9 @@ def test_webhooks_and_stacks_of_pulumis_operator(
 
 
 def acknowledge(cluster: Cluster, namespace: str, seen: set[str], state: str) -> str:
-    """Do as the Pulumi Kubernetes Operator does with the next request: see it, then tell how it ended."""
+    """Answer the next request of the trigger as the Pulumi Kubernetes Operator does: see it, then report
+    how it ended.
+    """
 
     def request() -> str | None:
         metadata = (cluster.get(STACKS, "prod", namespace) or {}).get("metadata") or {}

@@ -1,4 +1,4 @@
-"""docs/start/try.md, typed as it stands: pods are called, rolled and scaled, and no call fails."""
+"""docs/start/try.md, typed as written: pods are called, rolled and scaled, and no call fails."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ def seen() -> list[str]:
 
 
 def named(text: str) -> set[str]:
-    """The pods that the caller's line names."""
+    """Return the pods that a line of the caller names."""
     return set(re.findall(r"\brating-\w+-\w+\b", text))
 
 
 def test_nobody_is_found_before_the_syncer(seen: list[str]) -> None:
-    """The caller knows a name that nobody has registered."""
+    """Before the syncer exists, the caller knows a name that nobody has registered."""
     assert seen[2] == "RATING: no instance in Eureka (0 calls, 0 failed)"
 
 
 def test_each_pod_answers_after_the_syncer(seen: list[str]) -> None:
-    """Three pods, and the syncer counts them."""
+    """The caller reaches all three pods, and the syncer counts three."""
     assert len(named(seen[4].splitlines()[0])) == 3
     assert re.search(r"^rating +pod +RATING +True +3/3 ", seen[4], re.M)
 
 
 def test_both_worlds_are_in_sync(seen: list[str]) -> None:
-    """`eurekube status` names the syncer, and counts the same on both sides."""
+    """`eurekube status` names the syncer, and counts the same in Kubernetes and in Eureka."""
     assert re.search(r"^RATING +syncer eurekube-try/rating +3/3 +3/3 +synced$", seen[5], re.M)
 
 
 def test_a_roll_and_a_scaling_lose_no_call(seen: list[str]) -> None:
-    """Other pods answer afterwards, five of them; no call has failed."""
+    """Five other pods answer afterwards, and no call has failed."""
     last = seen[6].splitlines()[-1]
     assert len(named(last)) == 5
     assert not named(last) & named(seen[4])
@@ -59,7 +59,7 @@ def test_a_roll_and_a_scaling_lose_no_call(seen: list[str]) -> None:
 
 
 def test_nothing_stays_in_eureka(seen: list[str]) -> None:
-    """The syncer's deletion takes the pods out, and no call fails on the way."""
+    """Deleting the syncer deregisters the pods, and no call fails meanwhile."""
     said = next(line for line in seen[7].splitlines() if line.startswith("RATING"))
     assert said.startswith("RATING: no instance in Eureka")
     assert said.endswith(", 0 failed)")
@@ -74,6 +74,6 @@ def containers() -> Iterable[dict[str, str]]:
 
 
 def test_one_image_is_enough() -> None:
-    """The page says that the operator's image alone must be built, and names it."""
+    """The page says that only the operator's image must be built, and names it."""
     (image,) = {container["image"] for container in containers()}
     assert any(f"kind load docker-image {image} " in block.text for block in blocks(PAGE))

@@ -1,7 +1,7 @@
-"""An upgrade from the last release costs no registration, and so does the way back.
+"""An upgrade of the operator from the last release, and the downgrade, cost no registration.
 
-The last release is the newest tag; before there is one, the commit whose states of stacks are kept as 0.1.0
-in `tests/states`. Its wheel is built from the repository's history, and skipped where that is not there.
+The last release is the newest tag; before the first tag it is the commit whose stack states are kept as 0.1.0
+in `tests/states`. Its wheel is built from the repository's history; without that history the test is skipped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BEFORE_THE_FIRST_TAG = "13069c2"
 
 
 def git(*words: str) -> bytes:
-    """Return git's answer; skip where it has none."""
+    """Run git, and return its output; skip the test if it fails."""
     done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True)
     if done.returncode:
         pytest.skip(f"the last release is not in this clone: {done.stderr.decode().strip()}")
@@ -36,7 +36,7 @@ def git(*words: str) -> bytes:
 
 @pytest.fixture(scope="module")
 def last_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder from which the last release's package is imported: its wheel, unpacked."""
+    """Return a folder with the unpacked wheel of the last release."""
     folder = tmp_path_factory.mktemp("last-release")
     tags = git("tag", "--list", "v*", "--sort=-version:refname", "--merged", "HEAD").decode().split()
     with tarfile.open(fileobj=io.BytesIO(git("archive", tags[0] if tags else BEFORE_THE_FIRST_TAG))) as tree:
@@ -55,7 +55,9 @@ def last_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_upgrade_of_the_operator_and_its_way_back(
     cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator, last_release: Path
 ) -> None:
-    """Each takes the Lease over from the other, changes nothing that stands, and goes on with it."""
+    """Each version takes the Lease over from the other, changes no instance, and goes on with the
+    registrations.
+    """
     service = f"{namespace}-app"
     before = {"PYTHONPATH": str(last_release), "PYTHONSAFEPATH": "1"}
 
@@ -74,7 +76,9 @@ def test_an_upgrade_of_the_operator_and_its_way_back(
     released = registered()
 
     def hands_over(leaves: str, count: int) -> None:
-        """The next one leads: what stands is as it was, is renewed, and what comes is registered."""
+        """Check that the next operator leads: instances are unchanged and renewed, and new pods are
+        registered.
+        """
         stood, now = registered(), time.time()
         cluster.scale(namespace, service, count)
         wait_for(lambda: has(count), f"a change after {leaves} has left", 60.0)

@@ -1,4 +1,4 @@
-"""The roles that the chart brings for people, on a real API server: a team ships its own syncer."""
+"""The ClusterRoles that the chart brings for people, on a real API server: a team ships its own syncer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAY = {"view": READ, "edit": (*READ, *WRITE), "admin": (*READ, *WRITE)}
 
 @pytest.fixture(scope="module")
 def roles(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Object]]:
-    """The chart's roles for people, in the cluster."""
+    """Apply the chart's ClusterRoles for people."""
     items = chart_objects(PLAIN, tmp_path_factory.mktemp("chart"))
     found = [item for item in items if "aggregate-to" in str(item["metadata"].get("labels"))]
     for item in found:
@@ -42,7 +42,7 @@ def roles(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def person(lab: Lab, cluster: Cluster, namespace: str, role: str, folder: Path) -> Account:
-    """Somebody with a role of Kubernetes' own in a namespace, and nowhere else."""
+    """Return an account that has one of Kubernetes' own roles in one namespace only."""
     account = Account.made(lab, cluster, namespace, f"a-person-who-may-{role}", folder / role)
     group = "rbac.authorization.k8s.io"
     cluster.apply(
@@ -59,7 +59,7 @@ def person(lab: Lab, cluster: Cluster, namespace: str, role: str, folder: Path) 
 
 
 def may(access: KubeAccess, verb: str, resource: str, namespace: str) -> bool:
-    """Ask the API whether somebody is allowed to do something."""
+    """Ask the API whether an account may do something."""
     plural, _, subresource = resource.partition("/")
     attributes = {
         "group": "eurekube.io",
@@ -80,7 +80,9 @@ def may(access: KubeAccess, verb: str, resource: str, namespace: str) -> bool:
 def test_kubernetes_own_roles_have_our_kinds(
     role: str, roles: list[Object], lab: Lab, cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    """In the namespace of the binding alone; nobody may write a status, where the operator reads names."""
+    """The roles view, edit and admin include our kinds, in the binding's namespace only; none may write a
+    status, from which the operator reads names.
+    """
     assert len(roles) == len(USER_ROLES)
     access = KubeAccess.load(person(lab, cluster, namespace, role, tmp_path).kubeconfig)
     wait_for(lambda: may(access, MAY[role][-1], KINDS[-1], namespace), "the roles to be added", 30.0)
@@ -99,7 +101,9 @@ def test_a_team_ships_a_syncer_in_its_own_chart(
     namespace: str,
     tmp_path: Path,
 ) -> None:
-    """With the role edit in its namespace and no other right: helm installs, upgrades and uninstalls it."""
+    """With the role edit in its namespace and no other right, a team's helm installs, upgrades and
+    uninstalls a syncer.
+    """
     account = person(lab, cluster, namespace, "edit", tmp_path)
     access = KubeAccess.load(account.kubeconfig)
     wait_for(lambda: may(access, "create", "eurekasyncers", namespace), "the roles to be added", 30.0)
@@ -135,7 +139,7 @@ def test_a_team_ships_a_syncer_in_its_own_chart(
 
 
 def test_the_rules_are_those_of_the_component() -> None:
-    """The component makes them from the same constant, and none where that is asked."""
+    """The component makes the roles from the same constant, and makes none if asked not to."""
     with_roles, without = component_objects(
         {"eureka_urls": ["http://eureka/eureka"], "user_roles": each} for each in (True, False)
     )

@@ -1,4 +1,4 @@
-"""The operator's web on real servers: what it says is true."""
+"""The operator's web server on real servers: its pages and metrics are true."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WAIT_SECONDS = 60.0
 
 
 def get(port: int, path: str) -> requests.Response | None:
-    """One answer, None while nobody listens."""
+    """Return the answer to a request; None if nobody listens."""
     try:
         return requests.get(f"http://127.0.0.1:{port}{path}", timeout=10)
     except requests.ConnectionError:
@@ -33,13 +33,13 @@ def get(port: int, path: str) -> requests.Response | None:
 
 
 def status(port: int, path: str) -> int | None:
-    """The status code of an answer, None while nobody listens."""
+    """Return the status code of an answer; None if nobody listens."""
     answer = get(port, path)
     return None if answer is None else answer.status_code
 
 
 def page(port: int, path: str) -> str:
-    """The text of an answer that must be a success."""
+    """Return the text of an answer, which must be a success."""
     answer = get(port, path)
     assert answer is not None
     assert answer.status_code == 200, answer.text
@@ -55,7 +55,7 @@ def document(port: int, query: str = "") -> dict[str, Any]:
 
 
 def metrics(port: int) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """All samples, by name and labels."""
+    """Return all samples of the metrics, by name and labels."""
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(page(port, "/metrics"))
@@ -64,7 +64,7 @@ def metrics(port: int) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 
 
 def listening_port(log: str) -> int | None:
-    """Where an operator said that it serves its web."""
+    """Return the port on which the operator's log says that it listens."""
     found = re.search(r'"web server listens", "port": (\d+)', log)
     return int(found[1]) if found else None
 
@@ -72,7 +72,9 @@ def listening_port(log: str) -> int | None:
 def test_tells_what_is_in_eureka(
     cluster: Cluster, eureka: Peers, lab: Lab, namespace: str, start_operator: StartOperator
 ) -> None:
-    """Ready once everything was read; counts as in Eureka; a conflict with both sides; gone when it is."""
+    """The operator is ready once it has read everything, counts as Eureka does, shows both sides of a
+    conflict, and drops it when it ends.
+    """
     good, taken = f"{namespace}-good", f"{namespace}-taken"
     for name, replicas in ((good, 3), (taken, 1)):
         running(cluster, namespace, name, replicas)
@@ -140,7 +142,7 @@ def test_tells_what_is_in_eureka(
 
 
 def test_ready_only_after_eureka_was_read(lab: Lab, start_operator: StartOperator) -> None:
-    """With Eureka away at the start it lives and is not ready; once Eureka is there, it is both."""
+    """An operator that starts without Eureka is live but not ready, and ready once Eureka answers."""
     with Proxy(lab.eurekas[0].port) as front:
         front.refuse()
         eureka_url = f"http://{HOST}:{front.port}/eureka"
@@ -163,7 +165,7 @@ def test_ready_only_after_eureka_was_read(lab: Lab, start_operator: StartOperato
 
 
 def test_a_taken_port_ends_it(start_operator: StartOperator) -> None:
-    """It says which address and exits with 1."""
+    """If its address is taken, the operator names it and exits with 1."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         operator = start_operator("--web-address", f"127.0.0.1:{port}", ready=False)

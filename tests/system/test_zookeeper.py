@@ -1,4 +1,4 @@
-"""An operator with a connection to a real ZooKeeper: what callers find there, and other writers."""
+"""An operator with a connection to a real ZooKeeper: its registrations, and other writers' nodes."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ MOST_WRITES = 20
 
 @pytest.fixture(scope="module")
 def ensemble() -> Iterator[ZooKeepers]:
-    """One server."""
+    """Start one ZooKeeper server."""
     with ZooKeepers() as made:
         yield made
 
 
 @pytest.fixture
 def url(ensemble: ZooKeepers, unique_name: str) -> str:
-    """Its URL, with a root of the test's own."""
+    """Return the server's URL, with a root node for one test."""
     return f"{ensemble.url}/{unique_name}"
 
 
 @pytest.fixture
 def servers(url: str) -> Iterator[ZooKeeperServers]:
-    """The server as anybody may talk to it."""
+    """Return a client of the server that any program could be."""
     made = ZooKeeperServers(ZooKeeperConnection.configured({"url": url}.get))
     made.connect()
     yield made
@@ -58,24 +58,26 @@ def servers(url: str) -> Iterator[ZooKeeperServers]:
 
 
 def there(servers: ZooKeeperServers) -> dict[str, str]:
-    """Address and status of all instances."""
+    """Return the status of each registered address."""
     return {one.ip_address: one.status.value for one in servers.list_everywhere()[0]}
 
 
 def up(*addresses: str) -> dict[str, str]:
-    """These, and all are UP."""
+    """Return the status UP for each of these addresses."""
     return dict.fromkeys(addresses, "UP")
 
 
 def condition(cluster: Cluster, namespace: str, name: str, kind: str) -> Mapping[str, Any]:
-    """A condition of a syncer."""
+    """Return a condition of a syncer."""
     return conditions_of(cluster.get(SYNCERS, name, namespace) or {}).get(kind, {})
 
 
 def test_pods_come_and_go(
     cluster: Cluster, namespace: str, url: str, servers: ZooKeeperServers, start_operator: StartOperator
 ) -> None:
-    """Under the name as it is written; what is not ready is not there, unless the syncer says otherwise."""
+    """An application keeps the case of its name; an unready pod is not registered, unless the syncer asks
+    for it.
+    """
     start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
     addresses = running(cluster, namespace, "rating", 2)
     cluster.syncer(namespace, "rating", application="Rating-Service")
@@ -100,7 +102,7 @@ def test_pods_come_and_go(
 
 
 def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
-    """Run a command; its exit code and what it printed."""
+    """Run a command; return its exit code and output."""
     try:
         code = main(list(words)) or 0
     except SystemExit as end:
@@ -119,7 +121,9 @@ def test_the_commands_tell_of_it(
     monkeypatch: pytest.MonkeyPatch,
     lab: Lab,
 ) -> None:
-    """Status, explain and doctor; drain refuses, and keepalive removes what is left behind."""
+    """Status, explain and doctor describe the registrations; drain refuses, and keepalive removes what a
+    dead operator left.
+    """
     operator = start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
     addresses = running(cluster, namespace, "rating", 2)
     cluster.syncer(namespace, "rating")
@@ -167,7 +171,7 @@ def test_the_commands_tell_of_it(
 def test_another_replica_goes_on_and_changes_nothing(
     cluster: Cluster, namespace: str, url: str, servers: ZooKeeperServers, start_operator: StartOperator
 ) -> None:
-    """The leader is killed; what it registered is not written again, and what ends then leaves."""
+    """When the leader is killed, the next one rewrites none of its nodes, and deregisters pods that end."""
     first = start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
     addresses = running(cluster, namespace, "rating", 2)
     cluster.syncer(namespace, "rating")
@@ -190,11 +194,13 @@ def test_an_operator_that_is_killed_at_any_write_costs_nothing(
     start_operator: StartOperator,
     moment: Moment,
 ) -> None:
-    """SIGKILL, before a write is done or after it: what serves stands, and the next operator goes on."""
+    """If the operator gets SIGKILL before or after any write, serving instances stay, and the next
+    operator completes the work.
+    """
     port = int(url.removeprefix("zookeeper://").partition("/")[0].rpartition(":")[2])
 
     def life(at: int, wanted: dict[str, str]) -> str:
-        """Run an operator until it is killed at that write, or all is as wanted; return the write."""
+        """Run an operator until it is killed at that write, or everything is as wanted; return the write."""
         killer = Killer(at, moment)
         with WritesProxy(port, killer.told) as proxy:
             through = f"zookeeper://{HOST}:{proxy.port}{servers.connection.root}"
@@ -233,7 +239,7 @@ def test_a_syncer_that_asks_for_harm_is_refused(
     start_operator: StartOperator,
     spec: dict[str, str],
 ) -> None:
-    """With a condition; what it had stays, but for what ended."""
+    """A harmful syncer is refused by a condition; its serving instances stay, and those that ended leave."""
     start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
     addresses = running(cluster, namespace, "rating", 2)
     cluster.syncer(namespace, "rating")
@@ -255,7 +261,9 @@ def test_a_syncer_that_asks_for_harm_is_refused(
 def test_a_deletion_that_cannot_wait_is_finished_once_it_answers(
     cluster: Cluster, namespace: str, unique_name: str, start_operator: StartOperator
 ) -> None:
-    """The syncer goes, its Event says what is left and that it leaves, and it does."""
+    """A syncer's deletion ends while ZooKeeper is away, an Event says what is left, and that is removed
+    later.
+    """
     with ZooKeepers() as own:
         url = f"{own.url}/{unique_name}"
         servers = ZooKeeperServers(ZooKeeperConnection.configured({"url": url}.get))
@@ -285,7 +293,7 @@ def test_metrics_the_page_and_a_dry_run(
     start_operator: StartOperator,
     lab: Lab,
 ) -> None:
-    """Tell what is there; a dry run tells what would be done, and does nothing."""
+    """Metrics and web page show the registrations; a dry run prints its plan, and changes nothing."""
     addresses = running(cluster, namespace, "rating", 2)
     cluster.syncer(namespace, "rating")
     variables = operator_environment(lab, namespace, EUREKA_URL=url, CLUSTER_NAME="zk")
@@ -308,7 +316,9 @@ def test_metrics_the_page_and_a_dry_run(
 def test_the_brake_holds_there_as_well(
     cluster: Cluster, namespace: str, url: str, servers: ZooKeeperServers, start_operator: StartOperator
 ) -> None:
-    """An endpoint that was not seen terminating, as one whose Service goes, stays registered."""
+    """The brake keeps an endpoint registered that goes without terminating, as when its Service is
+    deleted.
+    """
     start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
     addresses = running(cluster, namespace, "rating", 2)
     cluster.syncer(namespace, "rating")

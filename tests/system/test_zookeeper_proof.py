@@ -32,7 +32,7 @@ def report() -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ACTS)
 def test_no_call_fails(report: dict[str, Any], name: str) -> None:
-    """A client with its default settings, whatever is gone meanwhile; it calls each new pod."""
+    """No call of a client with default settings fails, with or without a fault, and it calls each new pod."""
     (act,) = (one for one in report["acts"] if one["name"] == name)
     assert act["failed"] == []
     assert act["calls"] > 200

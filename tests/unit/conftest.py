@@ -9,5 +9,5 @@ from eurekube_provider.registrations.servers import PEERS
 
 @pytest.fixture(autouse=True)
 def _no_silent_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep a server that gave one test no answer from being left out of the next one, as in a new process."""
+    """Forget servers that did not answer an earlier test, as a new process does."""
     monkeypatch.setattr(PEERS, "silent", set())

@@ -1,4 +1,4 @@
-"""A stand-in for Eureka servers: what providers register, read and remove, without a request."""
+"""Fake Eureka servers for providers' registrations, reads and removals, without HTTP."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ Key = tuple[str, str]
 
 @dataclass
 class FakeEureka:
-    """One server's memory; it answers as a server does, and writes down what was asked.
+    """One server's registry in memory, which answers as a server does and records requests.
 
-    :ivar fails: by the name of a request, what happens in its place, once each; it is given the usual.
+    :ivar fails: by request name, functions called in its place, once each; each gets the usual answer's
+        function.
     """
 
     held: dict[Key, Instance] = field(default_factory=dict)
@@ -31,25 +32,25 @@ class FakeEureka:
     traffic: RequestStats = field(default_factory=RequestStats)
 
     def answer(self, request: str, usual: Callable[[], Any]) -> Any:
-        """Do it, or what a test wants instead."""
+        """Record a request, and return the usual answer or the test's replacement."""
         self.asked.append(request)
         instead = self.fails.get(request)
         return instead.pop(0)(usual) if instead else usual()
 
     def register(self, instance: Instance) -> None:
-        """As one server does."""
+        """Store an instance; an override over it is kept, as at a server."""
         have = self.held.get(instance.key)
         kept = instance if have is None or not have.is_overridden else replace(instance, status=have.status)
         self.answer("register", lambda: self.held.__setitem__(instance.key, kept))
 
     def restore(self, instance: Instance) -> None:
-        """With the status that was set over its own."""
+        """Store an instance with its override as its status."""
         self.held[instance.key] = replace(instance, status=instance.overridden_status)
 
     def read(self, application: str, instance_id: str) -> Instance | None:
-        """Past the caches.
+        """Return an instance by an uncached read.
 
-        :raises RegistryRejected: no URL can name it, as our client does.
+        :raises RegistryRejected: no URL can name the id, as our client does.
         """
         if problem := path_problem(instance_id):
             raise RegistryRejected(f"{instance_id!r} {problem}")
@@ -58,12 +59,12 @@ class FakeEureka:
         return found
 
     def deregister(self, application: str, instance_id: str) -> bool:
-        """Return whether it was there."""
+        """Remove an instance, and return whether it was held."""
         key = (application.upper(), instance_id)
         return self.answer("deregister", lambda: self.held.pop(key, None)) is not None
 
     def set_status(self, instance: Instance, status: Status) -> bool:
-        """As a person does."""
+        """Set an override, as a person does."""
 
         def usual() -> bool:
             have = self.held[instance.key]
@@ -73,7 +74,7 @@ class FakeEureka:
         return bool(self.answer("set_status", usual))
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
-        """The way back."""
+        """Clear the override."""
 
         def usual() -> bool:
             have = self.held[instance.key]
@@ -83,7 +84,7 @@ class FakeEureka:
         return bool(self.answer("clear_status", usual))
 
     def list_instances(self, application: str | None = None, **_: Any) -> list[Instance]:
-        """Return the content of a list, which may be old."""
+        """Return the list, which may differ from the held instances."""
         found = list(self.held.values()) if self.listed is None else self.listed
         return [each for each in found if application in (None, each.application)]
 
@@ -91,8 +92,8 @@ class FakeEureka:
 class FakeServers:
     """Servers by URL, for :func:`~eurekube_provider.registrations.servers.SharedPeers.of`.
 
-    :ivar made: the objects that were made of each connection.
-    :ivar users: with which user each URL was asked last; None for none.
+    :ivar made: the Peers made for each connection.
+    :ivar users: the user of the last connection to each URL; None for no user.
     """
 
     def __init__(self, servers: Mapping[str, FakeEureka]) -> None:
@@ -101,7 +102,7 @@ class FakeServers:
         self.users: dict[str, str | None] = {}
 
     def __call__(self, connection: Connection) -> Peers:
-        """The servers of a connection."""
+        """Return the Peers of a connection."""
         self.users |= dict.fromkeys(connection.service_urls, connection.user)
         if connection not in self.made:
             made = self.made[connection] = Peers(connection)
@@ -113,7 +114,7 @@ class FakeServers:
 
 
 class _At:
-    """One URL of a server, or of none."""
+    """A URL with a fake server behind it, or with none."""
 
     def __init__(self, url: str, eureka: FakeEureka | None) -> None:
         self.url = url

@@ -1,6 +1,4 @@
-"""The objects that an object holds, directly or through others: for tests that ask whether something was
-forgotten.
-"""
+"""Search of all objects that an object references, for tests that data was forgotten."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ _CODE = (type, types.ModuleType, types.BuiltinFunctionType, int, float, bytes)
 
 
 def texts(*roots: object) -> Iterator[tuple[str, str]]:
-    """Yield each text that is reached from ``roots``, and the name of the class of ours that holds it."""
+    """Yield each text reachable from ``roots``, with the name of the class of ours that holds it."""
     seen: set[int] = set()
     left: deque[tuple[object, str]] = deque((root, type(root).__name__) for root in roots)
     while left:

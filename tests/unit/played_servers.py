@@ -1,4 +1,4 @@
-"""A server that is a Eureka and a Kubernetes API at once; it writes down each request."""
+"""A fake server that is both Eureka and a Kubernetes API, and records each request."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from eurekube_provider.eureka.protocol.codec import instance_to_json
 
 
 class PlayedServers:
-    """Both servers.
+    """A fake Eureka and Kubernetes API.
 
     :ivar instances: the instances in Eureka.
     :ivar objects: the objects in Kubernetes, by the plural of their kind.
     :ivar unknown: plurals of kinds that Kubernetes does not have: 404, or 403 where they are refused.
-    :ivar refused: plurals that are answered with 403, and ``refused_namespaces`` where all syncers are.
+    :ivar refused: plurals that are answered with 403; ``refused_namespaces``: namespaces whose syncers are.
     :ivar asked: method and path of every request.
     """
 
@@ -53,7 +53,7 @@ class PlayedServers:
 
     @contextmanager
     def running(self) -> Iterator[PlayedServers]:
-        """Answer until the end."""
+        """Serve requests within the block."""
         thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield self
@@ -62,7 +62,7 @@ class PlayedServers:
         thread.join()
 
     def answer(self, path: str) -> Any | None:
-        """Return the object at a path; None for nothing."""
+        """Return the object at a path, or None if it does not exist."""
         if path.startswith("/eureka/"):
             return self._of_eureka([unquote(part) for part in path.split("/")[2:]])
         if path == "/version":
@@ -85,7 +85,7 @@ class PlayedServers:
         return {"metadata": {}, "items": items}
 
     def refuses(self, path: str) -> bool:
-        """Return whether the caller lacks the right."""
+        """Return whether a path is answered with 403."""
         parts = path.split("/")
         is_secret = parts[-1] == "eurekasyncers" and bool(self.refused_namespaces.intersection(parts))
         return parts[-1] in self.refused or is_secret
@@ -131,6 +131,6 @@ class PlayedServers:
             do_PUT = do_DELETE = do_PATCH = do_POST  # noqa: N815
 
             def log_message(self, *_: object) -> None:
-                """Nothing."""
+                """Log nothing."""
 
         return Handler

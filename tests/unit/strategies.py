@@ -1,4 +1,4 @@
-"""Strategies of property tests: instances, registries and Kubernetes objects of every shape that exists."""
+"""Hypothesis strategies for instances, registries and Kubernetes objects of every shape."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eurekube_provider.core.model import DataCenter, EurekaLease, Instance, Port
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL
 
 EXAMPLES = int(os.environ.get("EUREKUBE_EXAMPLES", "100"))
-"""How many examples each property is tried with."""
+"""Number of examples tried for each property."""
 
 # The machine is shared: how long one example takes says nothing.
 settings.register_profile("shared-machine", deadline=None, max_examples=EXAMPLES)
@@ -25,10 +25,10 @@ THEIRS = "cluster/other/shop/rating"
 Object = dict[str, Any]
 
 names = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=12)
-"""Names as Kubernetes and Eureka have them."""
+"""Names as Kubernetes and Eureka allow them."""
 
 ids = st.text(min_size=1, max_size=20).filter(lambda text: "/" not in text)
-"""Instance ids: anything but a slash, spaces and colons and every script included."""
+"""Instance ids: any text without a slash, in every script, with spaces and colons."""
 
 texts = st.text(max_size=12)
 hosts = st.text(min_size=1, max_size=12)
@@ -79,20 +79,20 @@ instances = st.builds(
         max_size=2,
     ),
 )
-"""Any instance that the model can hold."""
+"""Every instance that the model can represent."""
 
 
 @st.composite
 def desired(draw: st.DrawFn) -> list[Instance]:
-    """Return desired instances of our sources: few ids and addresses, so that they meet what is there."""
+    """Draw desired instances with few ids and addresses, so that they collide with a registry's."""
     return draw(st.lists(_small(st.just(OURS), st.just(Status.UNKNOWN)), max_size=6))
 
 
 @st.composite
 def registries(draw: st.DrawFn) -> list[Instance]:
-    """Return registries with our instances, another cluster's and self-registered ones.
+    """Draw a registry with our instances, another cluster's and self-registered ones.
 
-    No two of them share an application and id. Some are overridden, as a person or a tool leaves them.
+    No two instances share application and id. Some have an override, as set by a person or a tool.
     """
     owners = st.sampled_from([OURS, OURS, THEIRS, None])
     held = draw(st.lists(_small(owners, statuses), max_size=8))
@@ -152,7 +152,7 @@ _endpoints = st.fixed_dictionaries(
 
 
 def slices(services: st.SearchStrategy[str]) -> st.SearchStrategy[list[Object]]:
-    """EndpointSlices of these Services, as the API may send them; optional fields left out or null."""
+    """Return a strategy for EndpointSlices of these Services, with optional fields missing or null."""
 
     def build(number: int, service: str, kind: str, ports: list[Object] | None, endpoints: Any) -> Object:
         return {
@@ -178,7 +178,9 @@ def slices(services: st.SearchStrategy[str]) -> st.SearchStrategy[list[Object]]:
 
 
 def services(names_: st.SearchStrategy[str]) -> st.SearchStrategy[list[Object]]:
-    """Services of the namespace ``shop``, of every type and in every stage of getting an address."""
+    """Return a strategy for Services of the namespace ``shop``, of every type, with and without an
+    address.
+    """
     ingress = st.fixed_dictionaries(
         {}, optional={"ip": st.just("192.0.2.1"), "hostname": st.just("lb.example.com")}
     )

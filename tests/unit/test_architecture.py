@@ -1,4 +1,4 @@
-"""The documents for contributors name packages and modules that exist."""
+"""Documents for contributors name existing packages and modules, and the code keeps their rules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACKAGE = ROOT / "eurekube_provider"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 REFERENCE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):`~?\.?([\w.]+)`")
-"""How a docstring names something of the code."""
+"""Pattern of a reference to code in a docstring."""
 
 BESIDE_THE_PACKAGE = {
     "examples": "examples",
@@ -25,7 +25,7 @@ BESIDE_THE_PACKAGE = {
     "faults": "tests/faults",
     "lab": "lab",
 }
-"""Folders of the unit tests that are about none of the package's, and what they are about."""
+"""Folders of unit tests that test code outside the package, with the folder of that code."""
 
 OF_NO_MODULE = {
     "docs/test_syncer_page.py": "holds a page that nothing writes",
@@ -37,11 +37,11 @@ OF_NO_MODULE = {
     "operator/mirror/test_fixed_point.py": "has syncers and mirrors of two clusters together",
     "operator/test_bounded_memory.py": "has all that an operator remembers",
 }
-"""Test modules in these folders that are about no module alone, and why not."""
+"""Test modules that test no single module, with the reason."""
 
 
 def layers() -> list[set[str]]:
-    """The packages as import-linter holds them, from top to bottom."""
+    """Return the packages by import-linter's layers, from top to bottom."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     contract = next(one for one in settings["contracts"] if one["type"] == "layers")
     written = [{name.strip() for name in line.split("|")} for line in contract["layers"]]
@@ -49,7 +49,7 @@ def layers() -> list[set[str]]:
 
 
 def test_contributing_has_the_packages_in_the_order_of_their_layers() -> None:
-    """From top to bottom; no more and no less."""
+    """CONTRIBUTING.md lists exactly the packages, in the order of their layers from top to bottom."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
     named = re.findall(r"^\| `eurekube_provider/(\w+)` \|", text, re.MULTILINE)
     places = {name: place for place, names in enumerate(layers()) for name in names}
@@ -58,7 +58,9 @@ def test_contributing_has_the_packages_in_the_order_of_their_layers() -> None:
 
 
 def test_the_architecture_has_the_packages_and_their_layers() -> None:
-    """Each in the table; and an arrow of the picture goes downwards."""
+    """The architecture page's table and picture have every package, and the picture's arrows lead to lower
+    layers.
+    """
     page = (ROOT / "docs" / "project" / "architecture.md").read_text()
     places = {name: place for place, names in enumerate(layers()) for name in names}
     assert set(places) <= set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
@@ -72,13 +74,16 @@ def test_the_architecture_has_the_packages_and_their_layers() -> None:
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/project/architecture.md"])
 def test_the_files_that_contributors_read_of_are_there(page: str) -> None:
-    """In code spans, from the root of the repository, of the package or of the unit tests."""
+    """Each path in a code span exists below the repository, the package or the unit tests."""
     for name in re.findall(r"`([\w/]+/[\w./]*)`", (ROOT / page).read_text()):
         assert any((root / name).exists() for root in (ROOT, PACKAGE, ROOT / "tests" / "unit")), name
 
 
 def test_each_test_module_has_the_name_of_what_it_tests() -> None:
-    """A module's tests bear its name; tests beside the folders are about the repository."""
+    """A test module has the name of the module that it tests, except the listed ones; tests directly in
+    tests/unit are
+    about the repository.
+    """
     unit = ROOT / "tests" / "unit"
     astray = set()
     for path in unit.rglob("test_*.py"):
@@ -92,7 +97,7 @@ def test_each_test_module_has_the_name_of_what_it_tests() -> None:
 
 
 def identifiers(source: str) -> Iterator[str]:
-    """All names that a module defines, imports or uses."""
+    """Yield all names that a module defines, imports or uses."""
     for node in ast.walk(ast.parse(source)):
         for field in ("id", "attr", "name", "arg", "asname"):
             name = getattr(node, field, None)
@@ -101,7 +106,7 @@ def identifiers(source: str) -> Iterator[str]:
 
 
 def test_what_a_docstring_names_is_there() -> None:
-    """A name of the code that was changed since would send a reader to nothing."""
+    """Each name that a docstring references exists in the code."""
     names = {path: set(identifiers(path.read_text(encoding="utf-8"))) for path in MODULES}
     every = set[str]().union(*names.values(), (path.stem for path in MODULES))
     found = set()
@@ -121,7 +126,7 @@ def test_what_a_docstring_names_is_there() -> None:
 
 
 def test_nothing_but_the_plan_decides_what_is_changed() -> None:
-    """No change of an instance is made elsewhere, but to be put into words."""
+    """Only core/plan.py makes a Change of an instance, except where one is made only to be described."""
     making = re.compile(r"\bChange\(Action\.\w+(?:[^()]|\([^()]*\))*\)(?!\.describe\(\))")
     found = {
         str(path.relative_to(PACKAGE)) for path in MODULES if making.search(path.read_text(encoding="utf-8"))

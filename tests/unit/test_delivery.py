@@ -1,5 +1,5 @@
-"""The delivered files are the tested ones: the image has the lock file's packages, no Pulumi; extras add
-up.
+"""Delivered files: image and plugin have the tested versions, the image has no Pulumi, and the extras are
+complete.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def locked(name: str) -> dict[str, set[str]]:
-    """Hashes by requirement, version and markers included."""
+    """Return the hashes by requirement, with version and markers, of a lock file."""
     blocks = re.split(r"^(?=[a-zA-Z])", (ROOT / name).read_text(), flags=re.MULTILINE)
     return {
         block.splitlines()[0].rstrip(" \\"): set(re.findall(r"--hash=(\S+)", block))
@@ -44,12 +44,12 @@ def project() -> dict[str, Any]:
 
 
 def names(requirements: list[str]) -> set[str]:
-    """The packages of requirements."""
+    """Return the package names in requirements."""
     return {re.split(r"[<>=,\[ ]", each)[0] for each in requirements}
 
 
 def test_the_image_has_what_the_extra_for_the_operator_has() -> None:
-    """With the core, but without Pulumi."""
+    """The image's packages are the core without Pulumi, and the extras operator and zookeeper."""
     said = project()
     extras = said["project"]["optional-dependencies"]
     extra = names(extras["operator"]) | names(extras["zookeeper"])
@@ -58,12 +58,15 @@ def test_the_image_has_what_the_extra_for_the_operator_has() -> None:
 
 
 def test_an_installation_for_registrations_has_nothing_of_kubernetes() -> None:
-    """Pulumi asks for its Kubernetes plugin wherever pulumi-kubernetes is installed."""
+    """The core requires no Kubernetes package: Pulumi asks for its Kubernetes plugin wherever
+    pulumi-kubernetes is
+    installed.
+    """
     assert names(project()["project"]["dependencies"]) == {"pulumi", "PyYAML", "requests", "urllib3"}
 
 
 def test_the_plugin_of_a_repository_can_make_components() -> None:
-    """Its environment has the extra that they need."""
+    """The plugin's environment installs the extra kubernetes, which components need."""
     lines = (ROOT / "plugin" / "requirements.txt").read_text().splitlines()
     assert [line for line in lines if not line.startswith("#")] == ["..[kubernetes]"]
     extra = names(project()["project"]["optional-dependencies"]["kubernetes"])
@@ -72,7 +75,7 @@ def test_the_plugin_of_a_repository_can_make_components() -> None:
 
 @pytest.mark.parametrize("name", PACKED)
 def test_the_chart_packs_what_stands_elsewhere(name: str) -> None:
-    """Custom resources, alerts and dashboard: else `make chart`."""
+    """The chart's copies of CRDs, alerts and dashboard equal their sources; else run `make chart`."""
     packed, written = (
         {file.name: file.read_text() for file in folder.iterdir()}
         for folder in (CHART / "files" / name, PACKED[name])
@@ -82,7 +85,7 @@ def test_the_chart_packs_what_stands_elsewhere(name: str) -> None:
 
 
 def test_the_image_has_the_versions_that_are_tested() -> None:
-    """`make lock` pins both from one solution; each package has hashes."""
+    """Each package of the image has the version and hashes that `make lock` pinned for the tests."""
     everything, operator = locked("requirements.lock"), locked("requirements-operator.lock")
     versions = {name.partition(" ;")[0]: hashes for name, hashes in everything.items()}
     assert {name.partition("==")[0] for name in operator} >= {"kubernetes", "requests", "pyyaml"}
@@ -92,20 +95,20 @@ def test_the_image_has_the_versions_that_are_tested() -> None:
 
 
 def test_the_plugins_archives_have_the_versions_that_are_tested() -> None:
-    """As the image has."""
+    """Each package of the plugin's archives has the version and hashes pinned for the tests."""
     everything, plugin = locked("requirements.lock"), locked("requirements-plugin.lock")
     assert {name.partition("==")[0] for name in plugin} >= {"kubernetes", "pulumi", "pulumi-kubernetes"}
     assert {name: everything.get(name) for name in plugin} == plugin
 
 
 def test_no_pulumi_in_the_image() -> None:
-    """Neither it nor what only it needs."""
+    """The image has neither Pulumi nor packages that only Pulumi needs."""
     found = {name.partition("==")[0] for name in locked("requirements-operator.lock")}
     assert not found & {"pulumi", "pulumi-kubernetes", "grpcio", "dill", "protobuf"}
 
 
 def test_the_wheel_carries_what_the_demo_deploys(tmp_path: Path) -> None:
-    """The program, its settings and its stacks, as they stand in the repository."""
+    """The wheel has the demo's program, settings and stacks as in the repository."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
@@ -117,7 +120,7 @@ def test_the_wheel_carries_what_the_demo_deploys(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def operator_package(tmp_path_factory: pytest.TempPathFactory) -> tuple[zipfile.ZipFile, zipfile.ZipFile]:
-    """The wheel of all, and the one that is made of it."""
+    """Return the package's wheel, and the operator's wheel made from it."""
     folder = tmp_path_factory.mktemp("wheels")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
@@ -128,7 +131,9 @@ def operator_package(tmp_path_factory: pytest.TempPathFactory) -> tuple[zipfile.
 def test_the_operators_package_has_the_same_files_and_no_pulumi(
     operator_package: tuple[zipfile.ZipFile, zipfile.ZipFile],
 ) -> None:
-    """It requires what the image has, and what the commands need beside it."""
+    """The operator's wheel has the same files, and requires the image's packages and those of the
+    commands.
+    """
     everything, operator = (
         {name: wheel.read(name) for name in wheel.namelist() if ".dist-info/" not in name}
         for wheel in operator_package
@@ -151,7 +156,7 @@ def test_the_operators_package_has_the_same_files_and_no_pulumi(
 def test_the_operators_package_can_be_installed(
     operator_package: tuple[zipfile.ZipFile, zipfile.ZipFile], tmp_path: Path
 ) -> None:
-    """Each of its files has the digest that its record names."""
+    """pip installs the operator's wheel, whose record has the digest of each file."""
     wheel = Path(str(operator_package[1].filename))
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
     subprocess.run([*pip, "--target", str(tmp_path), str(wheel)], check=True, capture_output=True)
@@ -176,7 +181,10 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_works_without_pulumi_or_names_the_package(command: str) -> None:
-    """As where the operator's package is installed: those that run programs need the other one."""
+    """Without Pulumi, as with the operator's package, commands that run programs name the package to install;
+    others
+    work.
+    """
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_PULUMI, command, "--help"], cwd=ROOT, capture_output=True, text=True
     )
@@ -185,14 +193,14 @@ def test_a_command_works_without_pulumi_or_names_the_package(command: str) -> No
 
 
 def test_the_extra_for_the_demo_brings_what_its_processes_need() -> None:
-    """The commands, the operator, and the program's components."""
+    """The extra demo includes the extras for commands, operator and components."""
     extras = project()["project"]["optional-dependencies"]
     assert extras["demo"] == ["eurekube-provider[cli,kubernetes,operator]"]
     assert {"cli", "kubernetes", "operator"} <= extras.keys()
 
 
 def test_only_what_the_dockerfile_copies_is_sent_to_the_builder() -> None:
-    """No secret of a working directory gets into a layer."""
+    """.dockerignore admits only the paths that the Dockerfile copies, so that no secret gets into a layer."""
     ignored, *kept = (ROOT / ".dockerignore").read_text().split()
     (copied,) = re.findall(r"^COPY (.+) /build/$", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
     assert ignored == "*"
@@ -200,7 +208,7 @@ def test_only_what_the_dockerfile_copies_is_sent_to_the_builder() -> None:
 
 
 def test_the_base_image_is_pinned_by_digest() -> None:
-    """With its tag beside it, which a bot follows; both stages begin with it."""
+    """Both stages use a base image pinned by tag and digest, which a bot can update."""
     text = (ROOT / "Dockerfile").read_text()
     (image,) = re.findall(r"^ARG PYTHON_IMAGE=(.+)$", text, flags=re.MULTILINE)
     assert re.fullmatch(r"[\w./-]+:3\.\d+-slim@sha256:[0-9a-f]{64}", image)
@@ -215,11 +223,11 @@ BOT = {
     "npm": ("lab/*/package.json",),
     "pip": ("pyproject.toml",),
 }
-"""Where versions are pinned, by what the bot calls it."""
+"""Files with pinned versions, by the bot's name for their ecosystem."""
 
 
 def test_a_bot_proposes_updates_of_whatever_is_pinned() -> None:
-    """For each folder that has pins of a kind; a folder that is named has some."""
+    """The bot's configuration names exactly the folders that have pinned versions."""
     document = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
     found: dict[str, set[str]] = {}
     for one in document:
@@ -237,7 +245,9 @@ def test_a_bot_proposes_updates_of_whatever_is_pinned() -> None:
 
 
 def test_the_workflow_tests_each_python_that_is_supported() -> None:
-    """Those of the package's page: one by the whole test, the others by what needs Python only."""
+    """The workflow tests each Python of the package's metadata: one with all tests, the others with the
+    unit tests.
+    """
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"]
     (whole,) = (
         step["with"]["python-version"] for step in jobs["python"]["steps"] if "setup-python" in str(step)
@@ -248,7 +258,7 @@ def test_the_workflow_tests_each_python_that_is_supported() -> None:
 
 
 def test_the_workflow_runs_what_ci_runs() -> None:
-    """Each step of the tests is a job, and only one of the jobs builds servers."""
+    """Each test step of .ci/run is a job of the workflow, and only one job builds servers."""
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"]
     steps = {name: "\n".join(step.get("run", "") for step in job["steps"]) for name, job in jobs.items()}
     asked = {name: re.findall(r"make (test[\w-]*)", said) for name, said in steps.items()}

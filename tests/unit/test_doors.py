@@ -1,7 +1,7 @@
-"""Tests use what they test as others do: by its public names.
+"""Tests use public names only, as other code does.
 
-Lint (``SLF001``) refuses ``thing._private``. What it does not see is refused here: privates that are named in
-a string, as in ``monkeypatch.setattr(thing, "_private", ...)``, and privates that are imported.
+Lint (``SLF001``) refuses ``thing._private``. These tests also refuse private names in strings, as in
+``monkeypatch.setattr(thing, "_private", ...)``, and private names that are imported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TESTS = Path(__file__).parents[1]
 OURS = ("bench", "eurekube_provider", "lab", "tests")
 
 PATCHES = frozenset({"delattr", "getattr", "object", "patch", "replace", "setattr"})
-"""Calls that take the name of an attribute: ``patch.object``, and ``replace`` of the explorer."""
+"""Functions that take an attribute's name: among others ``patch.object``, and ``replace`` of the explorer."""
 
 PRIVATE = re.compile(r"(?:\w+\.)*_[A-Za-z]\w*(?:\.\w+)*")
 
@@ -26,14 +26,14 @@ REMAIN: dict[tuple[str, str], str] = {
     ("explore/operator/world.py", "_send"): "one wire for each request and watch of the client, below its own"
     " handling of errors, which is explored",
 }
-"""Privates that tests name, and why they have to."""
+"""Private names that tests use, with the reason."""
 
 EXCUSED: dict[str, str] = {"unit/resources/test_instance.py": "Pulumi tells a type's token nowhere else"}
-"""Modules with a ``noqa`` for a private member, and why they have it."""
+"""Test modules with a ``noqa`` for a private member, with the reason."""
 
 
 def privates(source: str) -> Iterator[str]:
-    """Yield the private names of ours that a module patches, looks up or imports."""
+    """Yield the private names of this repository that a module patches, looks up or imports."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -59,12 +59,14 @@ def privates(source: str) -> Iterator[str]:
     ],
 )
 def test_what_counts_as_private(source: str, found: list[str]) -> None:
-    """Names with one underscore, of modules of this repository."""
+    """A name with one leading underscore counts as private if it is patched, looked up, or imported from this
+    repository.
+    """
     assert list(privates(source)) == found
 
 
 def test_tests_name_no_privates() -> None:
-    """None but those that are listed with their reason, and those are still there."""
+    """Tests use only the listed private names, and each listed one is still used."""
     found = {
         (str(path.relative_to(TESTS)), name)
         for path in TESTS.rglob("*.py")
@@ -75,7 +77,7 @@ def test_tests_name_no_privates() -> None:
 
 
 def test_lint_refuses_private_members() -> None:
-    """No folder of tests is left out, and no line but those that are listed with their reason."""
+    """Lint checks every folder for private members, and only the listed modules have an exception."""
     lint = tomllib.loads((TESTS.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["ruff"][
         "lint"
     ]

@@ -1,4 +1,4 @@
-"""The mutants of the safety rules fit the code of today; ``make mutants`` tries them."""
+"""Mutants of the safety rules apply to the present code; ``make mutants`` runs them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.mutants.workplace import PYTEST, Verdict, Workplace
 
 @cache
 def text(file: str) -> str:
-    """A file of the repository."""
+    """Return the text of a file of the repository."""
     return (ROOT / file).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.name)
 def test_a_mutant_fits_the_code_of_today(mutant: Mutant) -> None:
-    """A moved line or a renamed test is found before all mutants are tried."""
+    """A mutant applies to its file, and its tests exist, so that `make mutants` does not fail late."""
     assert mutant.applied(text(mutant.file)) != text(mutant.file)
     assert re.fullmatch(r"[A-Z].*\.", mutant.rule), "a rule is a sentence"
     for test in mutant.tests:
@@ -33,7 +33,7 @@ def test_a_mutant_fits_the_code_of_today(mutant: Mutant) -> None:
 
 
 def test_a_case_that_a_mutant_names_is_one_of_today(request: pytest.FixtureRequest) -> None:
-    """The case in an id's brackets may have another name by now."""
+    """Each parametrized case that a mutant names still exists."""
     named = {test for mutant in mutants() for test in mutant.tests if "[" in test}
     named -= {item.nodeid for item in request.session.items}  # of a whole run that is all of them
     if named:
@@ -41,7 +41,7 @@ def test_a_case_that_a_mutant_names_is_one_of_today(request: pytest.FixtureReque
 
 
 def _collected(files: Sequence[str]) -> set[str]:
-    """The ids of all tests of some files."""
+    """Return the ids of all tests in these files."""
     collecting = subprocess.run(
         [*PYTEST, "--collect-only", *files],
         cwd=ROOT,
@@ -55,7 +55,7 @@ def _collected(files: Sequence[str]) -> set[str]:
 
 @pytest.mark.parametrize("harm", harms(), ids=lambda harm: harm.name)
 def test_a_fix_that_is_taken_back_fits_the_code_of_today(harm: Harm) -> None:
-    """Else nobody could find the harm again."""
+    """The reversal of each recorded fix applies to the present code, so that its harm can be reproduced."""
     code: dict[str, str] = {}
     for change in harm.changes:
         code[change.file] = change.applied(code.get(change.file, text(change.file)))
@@ -71,7 +71,7 @@ def test_a_fix_that_is_taken_back_fits_the_code_of_today(harm: Harm) -> None:
     ],
 )
 def test_a_mutant_that_does_not_fit_says_why(code: str, why: str) -> None:
-    """It never changes anything but the lines that it was written for."""
+    """A mutant raises if its lines are missing, occur twice, make invalid Python, or change nothing."""
     mutant = Mutant("any", "A rule.", "x.py", "if ours:\n    go()\n", "go()\n", ("t.py::t",))
     with pytest.raises(DoesNotApply, match=why):
         mutant.applied(code)
@@ -81,7 +81,10 @@ def test_a_mutant_that_does_not_fit_says_why(code: str, why: str) -> None:
 
 
 def test_a_mutant_is_killed_by_its_test_and_by_no_other(tmp_path: Path) -> None:
-    """One that looks elsewhere lets it live, one that is not there says nothing; the code is as before."""
+    """A mutant is killed by its own test, survives another test, and is undecided with a missing test; the
+    code is
+    restored.
+    """
     one = next(each for each in mutants() if each.name == "timestamps-do-not-grow")
     elsewhere = replace(
         one, tests=("tests/unit/eureka/test_writer.py::test_every_write_is_preceded_by_a_read",)

@@ -1,5 +1,5 @@
-"""The operator's side of the explorer: its real code, stepped one task at a time, between two models.
+"""The operator's part of the explorer: its real code, stepped one task at a time, between two models.
 
-``threads`` stands in for threads and clocks, ``kube`` for the Kubernetes API, ``dev.eureka`` for Eureka;
-``edits`` is what happens to the cluster, ``rules`` is what must hold, ``explorer`` tries all of it.
+``threads`` replaces threads and clocks, ``kube`` is the model of the Kubernetes API and ``dev.eureka`` that
+of Eureka; ``edits`` are changes to the cluster, ``rules`` must hold, and ``explorer`` tries the sequences.
 """

@@ -1,4 +1,4 @@
-"""Acts of others while an operator works: people, Eureka's servers, the API server, other replicas."""
+"""Acts of others while an operator works: of people, Eureka servers, the API server and other replicas."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
     from tests.explore.operator.explorer import Explored
 
 Act = Callable[["Explored"], None]
-"""Somebody acts, just before a request is carried out."""
+"""An act of others, just before a request is carried out."""
 
 KEY = ("default", APP.upper(), f"a-0.{SHOP}.{CLUSTER.name}:{APP}:8080")
-"""The instance that people look at."""
+"""Connection, application and id of the instance that people change."""
 
 BEHIND_MS = 12_000
-"""For how long the API server's cache stands still."""
+"""Milliseconds for which the API server's cache stands still."""
 
 FROZEN_MS = 40_000
-"""For how long a server does: longer than the others go on to tell it what it missed."""
+"""Milliseconds for which a Eureka server is frozen: longer than its peers try to forward changes."""
 
 BESIDE_MS = 4_000
-"""For how long two operators run that call the cluster otherwise."""
+"""Milliseconds for which operators with the old and the new cluster name run beside each other."""
 
 _BACK_MS = 60_000
-"""So long what somebody else removed may be missing."""
+"""Milliseconds for which an instance that others removed may be missing."""
 
 
 def _ask(explored: Explored, method: str, *more: str, **query: str) -> bool:
-    """Ask the first server that answers; whether it said yes."""
+    """Send a request about :data:`KEY` to the first server that answers; return whether it succeeded."""
     cluster = explored.world.cluster
     url = next((one for one in cluster.urls if one not in cluster.down), None)
     if url is None:
@@ -43,27 +43,27 @@ def _ask(explored: Explored, method: str, *more: str, **query: str) -> bool:
 
 
 def a_person_takes_out(explored: Explored) -> None:
-    """Somebody sets OUT_OF_SERVICE."""
+    """Set OUT_OF_SERVICE as a person would."""
     if _ask(explored, "PUT", "status", value="OUT_OF_SERVICE"):
         explored.witness.taken_out(KEY)
 
 
 def a_person_puts_back(explored: Explored) -> None:
-    """Somebody takes the status off again."""
+    """Clear OUT_OF_SERVICE as a person would."""
     if _ask(explored, "DELETE", "status", value="UP") and KEY in explored.witness.overridden:
         explored.witness.put_back(KEY)
         explored.witness.excuse(KEY, _BACK_MS)
 
 
 def a_person_removes(explored: Explored) -> None:
-    """Somebody removes an instance of ours, and whatever was set over its status with it."""
+    """Remove an instance of ours, and its override, as a person would."""
     if _ask(explored, "DELETE"):
         explored.witness.removed(KEY)
         explored.witness.excuse(KEY, _BACK_MS)
 
 
 def a_stack_removes_behind_a_split(explored: Explored) -> None:
-    """A stack, or somebody in its place, removes what it registered, and other servers never hear of it."""
+    """Remove a stack's registration at one server, while its peers cannot be told."""
     cluster = explored.world.cluster
     first = cluster.urls[0]
     if first in cluster.down:
@@ -74,12 +74,12 @@ def a_stack_removes_behind_a_split(explored: Explored) -> None:
 
 
 def a_server_restarts_empty(explored: Explored) -> None:
-    """The last server has lost its memory."""
+    """Restart the last Eureka server with an empty memory."""
     _restart(explored, None)
 
 
 def a_server_restarts_with_a_copy(explored: Explored) -> None:
-    """The last server begins with what the first one holds."""
+    """Restart the last server with a copy of the first one's instances."""
     urls = explored.world.cluster.urls
     _restart(explored, urls[0] if len(urls) > 1 else None)
 
@@ -93,7 +93,7 @@ def _restart(explored: Explored, copy_from: str | None) -> None:
 
 
 def a_server_freezes(explored: Explored) -> None:
-    """The first server answers nobody for a while."""
+    """Freeze the first server for a while."""
     world = explored.world
     url = world.cluster.urls[0]
     if url not in world.cluster.down:
@@ -104,7 +104,7 @@ def a_server_freezes(explored: Explored) -> None:
 
 
 def servers_lose_each_other(explored: Explored) -> None:
-    """The first server and the others tell each other nothing for a while; everybody else reaches all."""
+    """Stop replication between the first server and the others for a while; clients reach all of them."""
     cluster = explored.world.cluster
     first, *others = cluster.urls
     pairs = {(first, other) for other in others} | {(other, first) for other in others}
@@ -115,7 +115,7 @@ def servers_lose_each_other(explored: Explored) -> None:
 
 
 def servers_repeat_themselves(explored: Explored) -> None:
-    """Each server takes the next status that it tells another for not delivered, and tells it again."""
+    """Have each server send the next status to its peers twice, as after a lost answer."""
     for server in explored.world.cluster.servers.values():
         for link in server.links.values():
             link.is_repeated = True
@@ -129,7 +129,7 @@ def servers_render_their_lists(explored: Explored) -> None:
 
 
 def the_api_is_behind(explored: Explored) -> None:
-    """Lists and watches tell of nothing new for a while."""
+    """Freeze the API server's cache for a while, so that lists and watches show nothing new."""
     kube = explored.world.kube
     if kube.behind is None:
         kube.behind = kube.version
@@ -139,35 +139,35 @@ def the_api_is_behind(explored: Explored) -> None:
 
 
 def watches_break(explored: Explored) -> None:
-    """Each watch ends, and what happened meanwhile is reported by lists only."""
+    """Break all watches, and forget the changes that they missed, so that clients must list."""
     explored.world.kube.drop_watches()
     explored.world.kube.expire()
     explored.world.disturb()
 
 
 def the_operator_ends_in_peace(explored: Explored) -> None:
-    """It is asked to end, and starts again."""
+    """Stop the operator in order, and start it again."""
     explored.end_in_peace()
 
 
 def the_cluster_gets_another_name(explored: Explored) -> None:
-    """A person changes the operator's settings: it ends, and the next one calls the cluster otherwise."""
+    """Stop the operator, and start it with another cluster name, as after a change of settings."""
     explored.name_cluster(_next_name(explored))
 
 
 def the_cluster_gets_another_name_beside_the_old_one(explored: Explored) -> None:
-    """As a rolling update has it: the next operator begins before the last one ends."""
+    """Start an operator with another cluster name before the old one ends, as in a rolling update."""
     explored.name_cluster(_next_name(explored), beside_ms=BESIDE_MS)
 
 
 def _next_name(explored: Explored) -> str:
-    """One that it has not now: the first one again, every other time."""
+    """Return a new cluster name, or the first one again every other time."""
     names = explored.witness.names
     return CLUSTER.name if explored.witness.cluster != CLUSTER else f"name-{len(names)}"
 
 
 def the_operator_is_killed_and_the_api_behind(explored: Explored) -> None:
-    """It dies, and who comes after it learns what was."""
+    """Kill the operator while the API server's cache is frozen, so that the next one reads old data."""
     the_api_is_behind(explored)
     explored.kill_all()
 

@@ -36,10 +36,10 @@ SETUPS = (
 )
 
 BALANCED = (Setup(2, is_balanced=True),)
-"""With single faults only."""
+"""Setups with a balancer, which are tried with single faults only."""
 
 REPLACED_AT_ONCE = "a StatefulSet's pod is replaced at once, shown until it is gone"
-"""Behind one URL it may stay out of service: see docs/reference/registry.md."""
+"""An edit that behind a balancer may leave a pod out of service: see docs/reference/registry.md."""
 
 HAPPENINGS: tuple[Happening, ...] = (*Fault, *ACTS)
 
@@ -54,18 +54,18 @@ _OF_SERVERS = (
 _MOST_FAULTS = 4
 
 _DRAWN_SYNCERS = 0.15
-"""How often a sequence of syncers comes before the next fault."""
+"""The probability that a sequence of random syncers comes before the next fault."""
 
 _BEGINS = (0.0, 0.0, 0.01, 0.5, 2.0, 5.0)
-"""When edits begin that happen together, in seconds."""
+"""Seconds after which edits that are combined may begin."""
 
 
 def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS, part: Part = WHOLE) -> Iterator[str]:
-    """Try sequences until ``end``; what did not hold of each, or nothing.
+    """Try sequences until the time ``end``; yield the violations of each, or nothing.
 
-    Each edit without a fault comes first. Then each single fault, once, in an order that the seed draws, with
-    sets of several, edits that happen together and syncers drawn from their CRD in between. An edit of which
-    something does not hold is tried no more: the others are.
+    Each edit comes without a fault first. Then come single faults, each once, in an order that the seed
+    draws, mixed with sets of several faults, combined edits and random syncers. An edit with a violation is
+    not tried again; the others are.
     """
     draw, failed = part.draw(seed), set()
 
@@ -125,17 +125,18 @@ def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS, part: Part
 
 
 def _happenings(setup: Setup) -> tuple[Happening, ...]:
-    """Return the events that are possible; behind a balancer without what docs/reference/registry.md says
-    remains.
+    """Return the possible events; behind a balancer those with known consequences are left out
+    (docs/reference/registry.md).
 
-    Late answers, and what is carried out late, let a pod's name be taken again just after its status was set.
+    After a late answer, or a request that is carried out late, a pod's name may be taken again just after its
+    status was set.
     """
     remains = (*_OF_SERVERS, Fault.SLOW, Fault.LATE) if setup.is_balanced else ()
     return tuple(one for one in HAPPENINGS if one not in remains)
 
 
 def tried(edit: Edit, faults: Faults, setup: Setup, seed: int = 0) -> str:
-    """Return the violations of a sequence, shrunk to its shortest; empty where there are none."""
+    """Run a sequence; return its violations with the shortest sequence that shows them, or nothing."""
     outcome = Explored(edit, faults, setup, seed=seed).run()
     if not outcome.violations:
         return ""
@@ -146,7 +147,7 @@ def tried(edit: Edit, faults: Faults, setup: Setup, seed: int = 0) -> str:
 
 
 def _shorter(sequence: tuple[Edit, Faults, Setup]) -> Iterator[tuple[Edit, Faults, Setup]]:
-    """A sequence with a fault, an edit, a replica or a server less."""
+    """Yield sequences with one fault, edit, replica or server less."""
     edit, faults, setup = sequence
     for fewer in without_one(faults):
         yield edit, fewer, setup

@@ -1,4 +1,4 @@
-"""Changes to a cluster while its operator works: the edits that are explored."""
+"""Changes to a cluster that are explored while its operator works."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Step = Callable[[Workloads], None]
 
 
 def NOTHING(_: Workloads) -> None:  # noqa: N802 - a constant
-    """Nothing more."""
+    """A step that adds no object."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,13 +21,13 @@ class Edit:
     """One change of a cluster, in steps.
 
     :param steps: each with the seconds that pass before it.
-    :param spec: of the syncer that is there before.
+    :param spec: of the syncer that exists before.
     :param begin: the objects that exist before, besides or instead of three pods and their syncer.
     :param is_braked: True if something leaves that was not seen terminating, and may stay for a minute.
     :param keeps: pods that serve throughout, though the cluster does not say so for a while.
     :param names_another: True if there is a second Eureka, called ``other``.
-    :param unobserved: True if the watches tell of the end only, not of what lies between.
-    :param parts: by their names, and from when on, the edits that it consists of where it is several at once.
+    :param unobserved: True if the watches report the end only, not the states in between.
+    :param parts: names and starting seconds of the edits that are combined in this one.
     """
 
     name: str
@@ -325,7 +325,7 @@ EDITS = (
 
 
 def edit(name: str) -> Edit:
-    """One of them."""
+    """Return the edit with this name."""
     return next(one for one in EDITS if one.name == name)
 
 
@@ -338,11 +338,11 @@ MIXED = tuple(
     and one.begin is NOTHING
     and not (one.spec or one.keeps or one.unobserved or one.names_another)
 )
-"""Edits that may happen beside others."""
+"""Edits that may be combined with others."""
 
 
 def together(*parts: tuple[str, float]) -> Edit:
-    """Several at once, each from so many seconds on."""
+    """Combine several edits, each of which begins after so many seconds."""
     timed: list[tuple[float, Step]] = []
     for name, begin in parts:
         at = begin

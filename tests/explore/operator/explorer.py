@@ -1,4 +1,4 @@
-"""Runs an edit of the cluster beside its operator, with faults at requests, and asks what must hold."""
+"""Runs an edit of the cluster beside its operator, with faults at requests, and checks the rules."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from tests.explore.operator.world import BALANCER_URL, OTHER_URL, Fault, Happeni
 Faults = Mapping[int, Happening]
 
 STEADY_SECONDS = 50.0
-"""From the start until lists are believed."""
+"""Seconds from the start until the operator trusts lists."""
 
 WINDOW_SECONDS = 6.0
-"""So long after the last step of an edit requests are numbered, and may go wrong."""
+"""Seconds after the last step of an edit in which requests are numbered, and faults may happen."""
 
 CALM_SECONDS = 75.0
-"""From the last disturbance until all must be as the cluster says; with a brake's minute more where it may
-hold."""
+"""Seconds from the last disturbance until everything must be as the cluster wants; a brake may add a
+minute.
+"""
 
 RESTART_MS = 2_000
 
@@ -34,7 +35,8 @@ RESTART_MS = 2_000
 class Outcome:
     """The result of one sequence.
 
-    :ivar places: the requests before the calm, by number; empty for those that are not worth a fault.
+    :ivar places: the requests before the calm, by number; empty text for requests at which a fault makes no
+        difference.
     """
 
     trace: list[str]
@@ -43,17 +45,17 @@ class Outcome:
 
     @property
     def numbers(self) -> list[int]:
-        """Where something may go wrong: at what is worth it or, where nothing is, at all that is asked."""
+        """The numbers of requests at which a fault makes a difference; of all requests if there are none."""
         return [at for at, what in enumerate(self.places) if what] or list(range(len(self.places)))
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The setting of an edit.
+    """The circumstances in which an edit is run.
 
     :param replicas: of the operator; of several, one leads.
     :param mode: True if changes and renewals travel in batches.
-    :param chance: of so many times that a thread takes a lock, others go on before once; 0 for never.
+    :param chance: in one of so many acquisitions of a lock, others run first; 0 for never.
     :param is_balanced: True if one URL is known, behind which a balancer asks the servers in turn.
     """
 
@@ -68,7 +70,7 @@ ONE_SERVER = Setup()
 
 
 class Explored:
-    """One edit with its faults, from a start to the calm."""
+    """One edit of a cluster with its faults, from the start to the final calm."""
 
     scheduler_type: type[Scheduler] = Scheduler
 
@@ -84,7 +86,7 @@ class Explored:
         self.world.act = lambda act: act(self)
 
     def run(self) -> Outcome:
-        """Run it."""
+        """Run the edit, and return its outcome."""
         try:
             self._begin()
             self._disturb()
@@ -131,11 +133,11 @@ class Explored:
         self._stops[process] = stop
 
     def launched(self, settings: Settings) -> tuple[Process, Any]:
-        """A replica that runs from now on, and what ends it in peace."""
+        """Start a replica; return its process, and the event that stops it in order."""
         return self.world.start(settings)
 
     def end_in_peace(self) -> None:
-        """Tell the running replicas to end; others start a little later."""
+        """Stop the running replicas in order; others start a little later."""
         self.world.disturb()
         for process, stop in self._stops.items():
             if not process.is_dead and not stop.is_set():
@@ -144,7 +146,7 @@ class Explored:
                 self._killed(process)
 
     def name_cluster(self, name: str, *, beside_ms: int = 0) -> None:
-        """Tell the running replicas to end; the next ones use another cluster name.
+        """Stop the running replicas, and start others that use another cluster name.
 
         :param beside_ms: for so long one that knows the new name runs beside those that know the old one.
         """
@@ -222,7 +224,7 @@ class Explored:
 def describe_failure(
     edit: Edit, faults: Faults, outcome: Outcome, setup: Setup = ONE_SERVER, replayed: str = ""
 ) -> str:
-    """A failing sequence for a person.
+    """Describe a failing sequence for a person.
 
     :param replayed: the command that runs it again, where that is not :func:`replay`.
     """
@@ -237,7 +239,7 @@ def replay(edit: Edit, faults: Faults, setup: Setup) -> str:
 
 
 def called(edit: Edit, faults: Faults, setup: Setup) -> str:
-    """The arguments that name a sequence."""
+    """Return the arguments of a sequence as Python code."""
     happenings = ", ".join(
         f"{at}: {f'Fault.{one.name}' if isinstance(one, Fault) else one.__name__}"
         for at, one in faults.items()

@@ -1,7 +1,8 @@
-"""One loop and the writers that it begins: how long each of their requests takes is drawn, so who is next.
+"""A scheduler for one loop and the writers that it starts: each request takes a random time, which decides
+who runs next.
 
-The writers are begun, joined and ended by the operator's own code, which takes them for threads. Each is a
-greenlet that runs until its request is under way, or until it waits for another writer.
+The operator's own code starts, joins and ends the writers, which it takes for threads. Each is a greenlet
+that runs until it sends a request or waits for another writer.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from tests.explore.operator.threads import Process, Scheduler, Task, Waiter
 from tests.explore.operator.world import WIRE_SECONDS
 
 WRITER = "mirror-writes"
-"""The name of the threads that may run beside a loop."""
+"""The name of the threads that may run beside the loop."""
 
 DELAYS_SECONDS = (0.0, 0.0, 0.001, 0.002, 0.005, 0.05)
-"""Extra time of a request while others are under way: from none to longer than all of another's."""
+"""Seconds that a request may take in addition: from none to longer than another's whole request."""
 
 LONGEST_SECONDS = 3600.0
 
 
 class Interleaved(Stepwise):
-    """Lets time pass in place where the loop waits, and the writers run meanwhile."""
+    """A scheduler that lets time pass while the loop waits, and runs the writers meanwhile."""
 
     def go_on(self, until_ms: int) -> bool:
         while self._doomed:
@@ -34,16 +35,16 @@ class Interleaved(Stepwise):
         return super().go_on(until_ms)
 
     def spawn(self, process: Process, name: str, work: Callable[[], None]) -> Task:
-        """Begin a writer.
+        """Start a writer.
 
-        :raises AssertionError: it is any other thread.
+        :raises AssertionError: the thread is not a writer.
         """
         if name != WRITER:
             return super().spawn(process, name, work)
         return Scheduler.spawn(self, process, name, work)
 
     def wait(self, waiters: deque[Waiter], seconds: float | None = None) -> bool:
-        """Have a writer wait as a thread does, and the loop in place.
+        """Have a writer wait as a thread does, or let time pass for the loop.
 
         :raises AssertionError: nobody woke the loop.
         """
@@ -65,7 +66,7 @@ class Interleaved(Stepwise):
         return super().wake(waiter)
 
     def kill(self, process: Process) -> None:
-        """End a process with all its writers.
+        """Kill a process with all its writers.
 
         :raises Killed: the caller is one of them.
         """

@@ -1,11 +1,16 @@
-"""``eurekube keepalive`` beside the edits of a stack: its threads, and runs of the stack as other processes.
+"""Exploration of ``eurekube keepalive`` beside edits of a stack: its threads, with runs of the stack as other
+processes.
 
-Known, and excused: what a stack removes within two minutes of a server's restart is taken for forgotten, and
-comes back, where no other server can tell: there is one server only, the other one does not answer, or the
-keepalive has just started, and knows of no renewal that another server accepted. What the only server forgets
-before a keepalive that starts has read it is gone until the next refresh. What was removed while a server was
-frozen comes back where the keepalive that knew it died, and the next one finds it there with a Eureka lease
-that has ended: the other server may as well have evicted what nobody renewed, and what may serve is renewed.
+Three known weaknesses are excused:
+
+* A registration that a stack removes within two minutes of a server's restart may be taken for forgotten,
+  and come back. This happens if no other server can tell: there is only one, the other one does not answer,
+  or the keepalive has just started and knows of no renewal that another server accepted.
+* A registration that the only server forgets before a new keepalive has read it is missing until the next
+  refresh.
+* A registration that was removed while a server was frozen comes back if the keepalive that knew of the
+  removal died, and the next one finds it there with a lapsed Eureka lease. The other server may have evicted
+  it for lack of renewals, so that it may still serve, and is renewed.
 """
 
 from __future__ import annotations
@@ -58,27 +63,31 @@ NAMES = (
     "application: metadata",
     "application: moved without an alias",
 )
-"""The edits that are tried."""
+"""Names of the edits that are tried."""
 
 STEADY_SECONDS = 45.0
 CALM_SECONDS = 240.0
-"""Longer than the Eureka leases of what nobody renews live."""
+"""Seconds of the final calm: longer than unrenewed Eureka leases live."""
 
 HEAL_MS = 100_000
-"""So long a server that has lost its memory, or was frozen, may lack something or show it."""
+"""Milliseconds for which a restarted or frozen server may lack instances, or show removed ones."""
 
 UNTIL_REFRESHED_MS = 300_000
-"""So long it may lack something or show it where nobody knows any more what it held."""
+"""Milliseconds for which a server may lack instances, or show removed ones, if nobody knows any more what
+it held.
+"""
 
 READ_MS = 1_000
-"""So long a keepalive may take to read what there is when it starts."""
+"""Milliseconds that a keepalive may take at its start to read the registrations."""
 
 RESTART_MS = 2_000
 
 
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
-    """As :func:`owned`, and the code of Pulumi's resources and of the command with it."""
+    """Have Pulumi's resources and the command reach only the simulated world, like the operator's code in
+    :func:`owned`.
+    """
     with owned(), contextlib.ExitStack() as stack:
 
         def replace(thing: Any, name: str, value: Any) -> None:
@@ -111,16 +120,16 @@ def kept() -> Iterator[None]:
 
 
 class _Door:
-    """The part of a world that the played engine needs: its own, which is one-threaded, or this one."""
+    """The part of a world that the simulated engine uses, played by the operator's world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def new_process(self) -> None:
-        """Each run has one."""
+        """Do nothing: each run already has a process of its own."""
 
     def point(self, what: str, carry_out: Callable[[], Any]) -> Any:
-        """The state is written, or the process ends before or after."""
+        """Write the state; the process may be killed before or after."""
         world = self._world
         process = threads.process_of_task()
         happening = world.happening_at(process, what, is_dull=False)
@@ -135,7 +144,7 @@ class _Door:
 
 
 class Kept:
-    """One edit of a stack beside a process that renews what it registers."""
+    """One edit of a stack beside a keepalive process that renews its registrations."""
 
     def __init__(self, name: str, faults: Faults, servers: int = 1) -> None:
         found = edit(name)
@@ -158,7 +167,7 @@ class Kept:
         self.world.changed = self._look
 
     def run(self) -> Outcome:
-        """Run it."""
+        """Run the edit, and return its outcome."""
         try:
             self.start()
             self.up(self.edit.first)
@@ -188,7 +197,7 @@ class Kept:
         return self.outcome
 
     def start(self) -> None:
-        """Start what renews."""
+        """Start a keepalive process."""
         process = threads.Process(f"keepalive-{len(self.keepers)}")
         self.world.processes.append(process)
         self.keepers.append(process)
@@ -205,17 +214,17 @@ class Kept:
         self.world.scheduler.spawn(process, "main", lambda: keepalive_command.run(options))
 
     def kill_keeper(self) -> None:
-        """It dies, and is started again a little later."""
+        """Kill the keepalive; another one starts a little later."""
         for process in self.keepers:
             if not process.is_dead:
                 self.world.kill_later(process)
 
     def excuse(self, url: str, until_ms: int) -> None:
-        """This server may hold something else than it should until then."""
+        """Allow that a server holds wrong instances until a time."""
         self._excused[url] = max(until_ms, self._excused.get(url, 0))
 
     def forgot(self, url: str) -> None:
-        """This server has lost its memory."""
+        """Note that a server has lost its memory."""
         self.was_restarted = True
         has_read = not self.keepers[-1].is_dead and self.world.now_ms - self._started_ms > READ_MS
         is_alone = len(self.world.cluster.urls) == 1
@@ -233,7 +242,7 @@ class Kept:
         self.start()
 
     def up(self, program: Program, *, refresh: bool = False) -> Run | None:
-        """One run of the stack, to its end; None where it was killed."""
+        """Run the stack once to its end; return the result, or None if it was killed."""
         runs: list[Run] = []
         process = threads.Process(f"up-{len(self.world.processes)}")
         self.world.processes.append(process)
@@ -249,7 +258,7 @@ class Kept:
         return run
 
     def go_on(self, seconds: float) -> None:
-        """Let so much of the model's time pass, and look what it brought."""
+        """Let so much of the model's time pass, and check the rules."""
         until = self.world.now_ms + round(seconds * 1000)
         while self.world.now_ms < until:
             self.world.scheduler.run(min(until, self.world.now_ms + 5_000))
@@ -275,7 +284,9 @@ class Kept:
 
     @property
     def _may_come_back(self) -> bool:
-        """Return whether a removal cannot be determined from a server's loss of memory."""
+        """True if a removed registration may come back, because the keepalive cannot tell it from one that
+        a server forgot.
+        """
         nobody_knows = len(self.keepers) > 1  # what the one before saw of the removal
         is_reported = len(self.world.cluster.urls) > 1 and not nobody_knows and not self.was_silent
         return (self.was_restarted and not is_reported) or (self.was_frozen and nobody_knows)
@@ -322,26 +333,26 @@ class Kept:
 
 
 def the_keepalive_is_killed(kept: Kept) -> None:
-    """It dies, and starts again."""
+    """Kill the keepalive, and start another one."""
     kept.kill_keeper()
 
 
 def a_server_restarts(kept: Kept) -> None:
-    """The last server has lost its memory."""
+    """Restart the last Eureka server with an empty memory."""
     url = kept.world.cluster.urls[-1]
     kept.forgot(url)
     kept.world.cluster.restart(url)
 
 
 def a_server_restarts_with_a_copy(kept: Kept) -> None:
-    """The last server begins with what the first one holds."""
+    """Restart the last server with a copy of the first one's instances."""
     urls = kept.world.cluster.urls
     kept.forgot(urls[-1])
     kept.world.cluster.restart(urls[-1], copy_from=urls[0] if len(urls) > 1 else None)
 
 
 def a_server_freezes(kept: Kept) -> None:
-    """The first server answers nobody for a while."""
+    """Freeze the first server for a while."""
     cluster = kept.world.cluster
     url = cluster.urls[0]
     kept.excuse(url, kept.world.now_ms + HEAL_MS)
@@ -361,9 +372,9 @@ HAPPENINGS: tuple[Fault | Act, ...] = (*Fault, *ACTS)
 
 
 def sequences(seed: int, end: float, names: Sequence[str] = NAMES, part: Part = WHOLE) -> Iterator[str]:
-    """Try sequences until ``end``; what did not hold of each, or nothing.
+    """Try sequences until the time ``end``; yield the violations of each, or nothing.
 
-    Each single fault and act comes once, in an order that the seed draws; then several at once.
+    Single faults and acts come first, each once, in an order that the seed draws; then several at once.
     """
     draw, failed = part.draw(seed), set()
 
@@ -402,7 +413,7 @@ def sequences(seed: int, end: float, names: Sequence[str] = NAMES, part: Part = 
 
 
 def tried(name: str, faults: Faults, servers: int = 1) -> str:
-    """Return the violations of a sequence, shrunk to its fewest faults; empty where there are none."""
+    """Run a sequence; return its violations with the fewest faults that show them, or nothing."""
     outcome = Kept(name, faults, servers).run()
     if not outcome.violations:
         return ""

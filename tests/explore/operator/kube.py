@@ -1,7 +1,7 @@
-"""A model of the Kubernetes API server: objects by kind, their versions, lists, watches and finalizers.
+"""A model of the Kubernetes API server: objects by kind, versions, lists, watches and finalizers.
 
-It speaks JSON, as the real one does, so that :class:`~eurekube_provider.kube.access.KubeAccess` runs as it is
-but for its way onto the network.
+It speaks JSON like a real one, so that :class:`~eurekube_provider.kube.access.KubeAccess` runs unchanged
+except for the network.
 
 Source: API concepts of kubernetes.io: resource versions, watches, 410 Gone, finalizers, merge patches.
 """
@@ -38,14 +38,14 @@ _KINDS = {
 BOOKMARK_SECONDS = 60.0
 
 _IDENTITY = ("uid", "resourceVersion")
-"""Metadata by which a request changes no other object, and none that changed meanwhile."""
+"""Metadata in a request that must equal those of the stored object."""
 
 _GIVEN = ("uid", "generation", "deletionTimestamp")
 """Metadata that the API server sets."""
 
 
 class Refused(Exception):
-    """An answer that is no success."""
+    """An answer that is not a success."""
 
     def __init__(self, status: int, message: str, reason: str = "") -> None:
         super().__init__(message)
@@ -55,9 +55,9 @@ class Refused(Exception):
 
 @dataclass(slots=True)
 class Change:
-    """One line of a watch.
+    """One event of a watch.
 
-    :ivar before: the object until then; None where there was none.
+    :ivar before: the object before the change; None if it did not exist.
     """
 
     version: int
@@ -69,7 +69,7 @@ class Change:
     line: bytes = b""
 
     def encoded(self) -> bytes:
-        """As a watch sends it."""
+        """Return the event as a line of a watch."""
         if not self.line:
             self.line = json.dumps({"type": self.type, "object": self.item}).encode() + b"\n"
         return self.line
@@ -77,7 +77,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """The parts of a URL's path."""
+    """The parts of an API path."""
 
     kind: str
     namespace: str
@@ -86,7 +86,7 @@ class Path:
 
     @classmethod
     def parse(cls, path: str) -> Path:
-        """Read it."""
+        """Parse a path."""
         parts = path.strip("/").split("/")
         rest = parts[2:] if parts[0] == "api" else parts[3:]
         namespace = ""
@@ -97,11 +97,11 @@ class Path:
 
 
 class Kube:
-    """One API server.
+    """A model of one API server.
 
-    :ivar lag_ms: how long after a change watches tell of it.
+    :ivar lag_ms: milliseconds after a change until watches report it.
     :ivar behind: the version at which its cache stands still, which lists and watches are answered from; None
-        where it does not.
+        if it does not.
     :ivar changed: called after each change of an object.
     :ivar refused: a part of the names of objects that nobody may make or change; empty for none.
     """
@@ -124,7 +124,7 @@ class Kube:
     # --- what a person, a controller or a kubelet does
 
     def put(self, kind: str, item: Object) -> Object:
-        """Create or replace an object; its status and finalizers stay unless given."""
+        """Create or replace an object; status and finalizers stay unless given."""
         key = _key(item)
         before = self.objects[kind].get(key)
         version, name = _KINDS[kind]
@@ -154,17 +154,17 @@ class Kube:
         self._store(kind, key, item, "DELETED")
 
     def get(self, kind: str, namespace: str, name: str) -> Object | None:
-        """An object as it is."""
+        """Return the stored object; None if there is none."""
         return self.objects[kind].get((namespace, name))
 
     def drop_watches(self) -> None:
-        """Each watch breaks off."""
+        """Break all open watches."""
         for watch in list(self._watches):
             watch.is_broken = True
             self._wake(watch)
 
     def expire(self) -> None:
-        """Forget the changes until now: who watches from before gets 410."""
+        """Forget all changes so far, so that a watch from an older version gets 410."""
         self.oldest = self.version
         while self.changes and self.changes[0].version <= self._visible():
             del self.changes[0]
@@ -172,16 +172,15 @@ class Kube:
             self._wake(watch)
 
     def thaw(self) -> None:
-        """The cache goes on."""
+        """Let the cache follow changes again."""
         self.behind = None
         for watch in list(self._watches):
             self._wake(watch)
 
     def is_expired(self, version: int) -> bool:
-        """Return whether a client that has seen all up to there must list: what came next is reported no
-        more.
+        """Return whether a client at this version must list, because later changes are forgotten.
 
-        A cache that stands still tells of nothing later, and says so of what it has forgotten before.
+        A cache that stands still reports no later change, but still says what it has forgotten.
         """
         return version < min(self.oldest, self._visible())
 
@@ -190,7 +189,7 @@ class Kube:
     def handle(self, method: str, path: str, query: Mapping[str, str], body: Any) -> Object:
         """Answer one request.
 
-        :raises Refused: with anything but a success.
+        :raises Refused: the answer is not a success.
         """
         place = Path.parse(path)
         if place.kind == "events":
@@ -231,7 +230,7 @@ class Kube:
         raise Refused(405, method)
 
     def watch(self, path: str, query: Mapping[str, str], may_go_on: Callable[[], None]) -> Iterator[bytes]:
-        """The lines of a watch.
+        """Yield the lines of a watch.
 
         :param may_go_on: raises where the client is dead.
         """
@@ -308,7 +307,7 @@ class Kube:
         }
 
     def _as_of(self, kind: str, version: int) -> dict[Key, Object]:
-        """Return the objects at a version: the changes since are undone, the last one first."""
+        """Return the objects at a version, by undoing the later changes."""
         items = dict(self.objects[kind])
         for change in reversed(self.changes):
             if change.version <= version:
@@ -357,7 +356,7 @@ class Kube:
 
 
 class _Watch:
-    """One that is open."""
+    """An open watch."""
 
     __slots__ = ("is_broken", "place", "waiters")
 

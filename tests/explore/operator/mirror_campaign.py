@@ -23,8 +23,8 @@ Faults = Mapping[int, Happening]
 
 
 def tried(edit: MirrorEdit, faults: Faults, servers: int = 1, seed: int = 0) -> str:
-    """Return the violations of a sequence, shrunk to its fewest faults, and its trace; empty where there are
-    none.
+    """Run a sequence; return its violations with the fewest faults that show them and the trace, or
+    nothing.
     """
     outcome = MirrorsExplored(edit, faults, servers, seed=seed).run()
     if not outcome.violations:
@@ -48,10 +48,10 @@ def replay(edit: MirrorEdit, faults: Faults, servers: int, seed: int) -> str:
 def sequences(
     seed: int, end: float, edits: Sequence[MirrorEdit] = MIRROR_EDITS, part: Part = WHOLE
 ) -> Iterator[str]:
-    """Try sequences until ``end``; what did not hold of each, or nothing.
+    """Try sequences until the time ``end``; yield the violations of each, or nothing.
 
-    Each has an order of its own. Every edit comes without a fault first, then edits with up to four of them.
-    One of which something does not hold is tried no more: the others are.
+    Each sequence has a random order of its own. Every edit comes without a fault first, then edits with up to
+    four faults. An edit with a violation is not tried again; the others are.
     """
     draw, left = part.draw(seed), list(edits)
     places: dict[tuple[MirrorEdit, int], list[int]] = {}

@@ -1,4 +1,4 @@
-"""Changes to mirrors, and acts of others while their operator works."""
+"""Changes to mirrors, and acts of others, that are explored while the operator works."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class MirrorEdit:
 
     :ivar steps: each with the seconds before it.
     :ivar begin: the objects that exist before the operator starts.
-    :ivar loses: applications of which a person asks for what takes endpoints away.
+    :ivar loses: applications whose endpoints a person's step may take away.
     :ivar applications: those of which machines run from the start.
-    :ivar refused: those which the mirror cannot show in the end, though they are meant.
+    :ivar refused: applications that the mirror selects but cannot show at the end.
     """
 
     name: str
@@ -120,7 +120,9 @@ def _one_of_each_dies(explored: MirrorsExplored) -> None:
 
 
 def _of_each(name: str, *steps: tuple[float, Step], **more: Any) -> MirrorEdit:
-    """An edit of a mirror of several applications, which stand unless it says otherwise."""
+    """Return an edit of a mirror of several applications, which exists before unless ``begin`` says
+    otherwise.
+    """
     return MirrorEdit(name, steps, **{"begin": _all_in_place, "applications": APPS, **more})
 
 
@@ -168,21 +170,21 @@ SEVERAL_APPLICATIONS = (
         applications=(APP, "ORDER", "3D"),
     ),
 )
-"""Edits of a mirror of several, whose writes are under way at once."""
+"""Edits of a mirror of several applications, for which several writes are under way at once."""
 
 MIRROR_EDITS = (*ONE_APPLICATION, *SEVERAL_APPLICATIONS)
-"""Each runs beside the operator."""
+"""All edits of mirrors."""
 
 
 def a_person_makes_the_service(explored: MirrorsExplored) -> None:
-    """Somebody makes a Service of the name, where there is none."""
+    """Create a Service with the mirror's name as a person would, if there is none."""
     if explored.world.kube.get("services", SHOP, "review") is None:
         explored.person_service()
         explored.world.disturb()
 
 
 def a_person_replaces_the_service(explored: MirrorsExplored) -> None:
-    """Somebody deletes the mirror's Service and makes one of the same name."""
+    """Delete the mirror's Service and create one of the same name, as a person would."""
     service = explored.world.kube.get("services", SHOP, "review")
     if service is not None and is_mirrored(service):
         explored.wishes()
@@ -190,7 +192,7 @@ def a_person_replaces_the_service(explored: MirrorsExplored) -> None:
 
 
 def a_person_takes_the_service_over(explored: MirrorsExplored) -> None:
-    """Somebody takes the mirror's label off its Service, which is a person's from then on."""
+    """Remove the mirror's label from its Service, which then belongs to a person."""
     service = explored.world.kube.get("services", SHOP, "review")
     if service is not None and is_mirrored(service):
         explored.wishes()
@@ -200,16 +202,17 @@ def a_person_takes_the_service_over(explored: MirrorsExplored) -> None:
 
 
 def a_server_restarts_empty(explored: MirrorsExplored) -> None:
-    """The last server has lost its memory."""
+    """Restart the last Eureka server with an empty memory."""
     world = explored.world
     world.cluster.restart(world.cluster.urls[-1])
     world.disturb(world.now_ms + FROZEN_MS)
 
 
 def another_eureka_answers(explored: MirrorsExplored) -> None:
-    """At the same URLs there is another Eureka, which has run for as long and has never held anything.
+    """Replace all servers by another Eureka at the same URLs, which has run as long and never held an
+    instance.
 
-    Each machine registers there with its next renewal.
+    Each machine registers there at its next renewal.
     """
     world = explored.world
     for url in world.cluster.urls:
@@ -220,14 +223,16 @@ def another_eureka_answers(explored: MirrorsExplored) -> None:
 
 
 def in_place_for_long(explored: MirrorsExplored) -> None:
-    """The servers have run for so long that what none of them holds is gone."""
+    """Create the mirror, with servers that have run so long that an instance which none of them holds
+    counts as gone.
+    """
     for server in explored.world.cluster.servers.values():
         server.started_ms -= LONG_MS
     _in_place(explored)
 
 
 def a_server_freezes(explored: MirrorsExplored) -> None:
-    """The first server answers nobody for a while."""
+    """Freeze the first server for a while."""
     world = explored.world
     url = world.cluster.urls[0]
     world.cluster.down.add(url)
@@ -236,13 +241,15 @@ def a_server_freezes(explored: MirrorsExplored) -> None:
 
 
 def another_replica(explored: MirrorsExplored) -> None:
-    """A second one writes as well: each takes itself for the leader."""
+    """Start a second replica; each of the two believes that it leads."""
     explored.another_replica()
     explored.world.disturb()
 
 
 def the_last_application_is_refused(explored: MirrorsExplored) -> None:
-    """Nothing of one application may be made or changed for a while: a quota or a webhook refuses it."""
+    """Have the API server refuse all writes for one application for a while, as a quota or a webhook
+    would.
+    """
     world = explored.world
     world.kube.refused = explored.last_application.lower().replace("_", "-")
     world.cluster.clock.after(REFUSED_MS, lambda: setattr(world.kube, "refused", ""))
@@ -250,7 +257,7 @@ def the_last_application_is_refused(explored: MirrorsExplored) -> None:
 
 
 def the_watches_are_late(explored: MirrorsExplored) -> None:
-    """They tell nothing more until the calm."""
+    """Stop all watches until the final calm."""
     for replica in explored.replicas:
         replica.hears = False
 
@@ -270,5 +277,5 @@ FAULTS = (Fault.LOST_BEFORE, Fault.LOST_AFTER, Fault.LATE, Fault.SLOW)
 
 
 def mirror_edit(name: str) -> MirrorEdit:
-    """One by its name."""
+    """Return the edit with this name."""
     return next(one for one in MIRROR_EDITS if one.name == name)

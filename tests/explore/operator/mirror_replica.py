@@ -1,4 +1,4 @@
-"""The operator's MirrorReconciler and EurekaRegistry as they are, driven by one loop and its writers."""
+"""The operator's unchanged MirrorReconciler and EurekaRegistry, driven by one loop and its writers."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ POLICY = AddressPolicy(networks_of(["192.0.2.0/24"]))
 RESYNC_SECONDS, RETRY_SECONDS = 15.0, 1.0
 
 WRITERS_DRAWN = (2, WRITERS)
-"""How many writes may be under way at once: fewer than applications, too, so that some are decided later."""
+"""Possible limits on simultaneous writes: the smaller one is below the number of applications, so that
+some writes come later.
+"""
 
 Object = dict[str, Any]
 
 
 class MirrorReplica:
-    """An operator's parts that serve mirrors.
+    """The parts of an operator that serve mirrors.
 
-    :ivar hears: True if its watches tell it of anything.
+    :ivar hears: True if its watches report changes.
     """
 
     def __init__(self, world: World, process: Process) -> None:
@@ -71,7 +73,7 @@ class MirrorReplica:
             )
 
     def step(self) -> bool:
-        """Do one of the things that are due, drawn by the process; False where nothing is."""
+        """Do one due task, chosen at random; return False if none is due."""
         if self._process.is_dead:
             return False
         now = self._now
@@ -93,7 +95,7 @@ class MirrorReplica:
         return True
 
     def deliver_watches(self) -> None:
-        """The API server's watches tell of what changed."""
+        """Hand over the changes that the API server's watches report."""
         if self._process.is_dead or self._lists_again or not self.hears:
             return
         kube = self._world.kube
@@ -106,7 +108,7 @@ class MirrorReplica:
     # --- inside
 
     def _look_around(self) -> None:
-        """Read Eureka; list the cluster where it was not yet."""
+        """Read Eureka, and list the cluster if that has not been done."""
         self._reads_at = self._now + RETRY_SECONDS
         if self._lists_again:
             version = self._world.kube.version

@@ -1,8 +1,8 @@
-"""Mirrors between the two models: what happens to them, what goes wrong meanwhile, and what must hold.
+"""Exploration of mirrors between two models: changes to them, faults meanwhile, and rules that must hold.
 
-At each request of the operator to Eureka or to the Kubernetes API it is killed, the answer is lost, or
-somebody else acts; another one begins two seconds later with nothing but what the cluster and Eureka say. Of
-several applications the writes are under way at once, and overtake each other.
+At each request of the operator to Eureka or to the Kubernetes API the operator is killed, the answer is lost,
+or others act; another operator begins two seconds later with nothing but the contents of the cluster and
+Eureka. Writes for several applications are under way at once, and overtake each other.
 """
 
 from __future__ import annotations
@@ -30,38 +30,41 @@ if TYPE_CHECKING:
 SHOP, MIRROR, APP = "shop", "legacy", "REVIEW"
 
 APPS = (APP, "ORDER", "PRICE")
-"""Several, where one mirror is of all of them."""
+"""The applications of the edits in which one mirror shows several."""
 
 MACHINES = (1, 2, 3)
-"""Of each application, from the start."""
+"""Numbers of each application's machines at the start."""
 
 NAMELESS = ("i-1", "i-2")
 STRANGERS = ("vm/4", *NAMELESS)
-"""Machines of each application, from the start to the end: one that no request can name, and two that send no
-id and have one host name."""
+"""Further machines of each application, throughout: one with an id that no request can address, and two
+without an id and with one host name.
+"""
 
 STEADY_SECONDS, WINDOW_SECONDS, CALM_SECONDS = 70.0, 50.0, 170.0
-"""From the start until all is shown; so long faults may come; from the last disturbance to the end."""
+"""Seconds from the start until everything is shown; in which faults may come; and from the last
+disturbance to the end.
+"""
 
 REST_SECONDS = 30.0
-"""So long before the end nothing is written any more."""
+"""Seconds before the end in which the operator must write nothing."""
 
 MOST_STRAYS = 3
-"""So often slices may be added to a Service that has become a person's: what is under way, and once more."""
+"""How often slices may be added to a Service that has become a person's: writes under way, and one more."""
 
 HOLD_SECONDS = 60
 SETTLED_MS = 60_000
-"""After this time UP, an instance is in every list."""
+"""Milliseconds UP after which an instance is in every list."""
 
 COLLECTED_MS = 300
-"""How long after its owner a thing of the cluster's is removed."""
+"""Milliseconds after its owner until the garbage collector removes an object."""
 
 Object = dict[str, Any]
 
 
 @dataclass(slots=True)
 class Machine:
-    """An application on a machine, which registers itself and renews.
+    """An application on a machine, which registers and renews itself.
 
     :ivar name: the host name, which another application's machine may have as well.
     :ivar is_nameless: True if it sends no id, so that its data centre names it.
@@ -78,7 +81,7 @@ class Machine:
 
 
 class MirrorsExplored:
-    """One edit with its faults, from a start to the calm."""
+    """One edit of a mirror with its faults, from the start to the final comparison."""
 
     def __init__(
         self, edit: MirrorEdit, faults: Mapping[int, Happening], servers: int = 1, *, seed: int = 0
@@ -100,7 +103,7 @@ class MirrorsExplored:
         world.kube.changed = self._changed
 
     def run(self) -> Outcome:
-        """Run it."""
+        """Run the edit, and return its outcome."""
         world = self.world
         for application in self._edit.applications:
             for number in MACHINES:
@@ -134,39 +137,39 @@ class MirrorsExplored:
 
     @property
     def last_application(self) -> str:
-        """One of several that is not the one which people look at."""
+        """The last of several applications, which no act of others concerns."""
         return self._edit.applications[-1]
 
     # --- what people and machines do
 
     def mirror(self, **spec: Any) -> None:
-        """A person writes the mirror of one application."""
+        """Write the mirror of one application as a person would."""
         self._write_mirror({"application": APP, **spec})
 
     def mirror_all(self, **spec: Any) -> None:
-        """A person writes the mirror of several."""
+        """Write the mirror of several applications as a person would."""
         self._write_mirror({"pattern": "*", "allow": [*self._edit.applications], **spec})
 
     def put(self, kind: str, item: Object) -> None:
-        """A person writes an object."""
+        """Write an object as a person would."""
         self._is_person = True
         self.world.kube.put(kind, item)
         self._is_person = False
 
     def delete(self, kind: str, name: str) -> None:
-        """A person deletes an object."""
+        """Delete an object as a person would."""
         self._is_person = True
         self.world.kube.delete(kind, SHOP, name)
         self._is_person = False
 
     def person_service(self, name: str = "review", **annotations: str) -> None:
-        """A person makes a Service."""
+        """Create a Service as a person would."""
         metadata = {"namespace": SHOP, "name": name, "labels": {"team": "a"}, "annotations": annotations}
         ports = [{"name": "http", "port": 80, "protocol": "TCP"}]
         self.put("services", {"metadata": metadata, "spec": {"ports": ports, "selector": {"app": "x"}}})
 
     def machine(self, number: int, application: str = APP, status: str = "UP") -> None:
-        """A machine runs, or says another status of itself."""
+        """Run a machine, or change its status."""
         self._machine(f"vm-{number}", application, status)
 
     def _machine(self, name: str, application: str, status: str = "UP", *, is_nameless: bool = False) -> None:
@@ -178,23 +181,23 @@ class MirrorsExplored:
         self._register(one)
 
     def stop(self, number: int, application: str = APP, *, deregisters: bool = True) -> None:
-        """A machine ends."""
+        """Stop a machine."""
         one = self.machines[application, f"vm-{number}"]
         one.is_running, one.up_since_ms = False, None
         if deregisters:
             self._ask(ServerRequest("DELETE", ("apps", application, one.name)))
 
     def wishes(self) -> None:
-        """A person takes away what is called of the one application that others look at."""
+        """Note that a person's act may remove endpoints of the application :data:`APP`."""
         self._may_lose.add(APP)
         self.world.disturb()
 
     def keep(self, service: str) -> None:
-        """A person took a Service over, which must stand in the end, whatever becomes of the mirror."""
+        """Note that a person took over a Service, which must exist at the end."""
         self._kept.add(service)
 
     def another_replica(self) -> None:
-        """Another replica takes itself for the leader, beside the one that runs."""
+        """Start a second replica, which also believes that it leads."""
         self._start()
 
     def _write_mirror(self, spec: Object) -> None:
@@ -252,7 +255,7 @@ class MirrorsExplored:
         return any(done)
 
     def _take(self, step: Step, wait_ms: int) -> None:
-        """Have a step happen when its time has come, whatever the operator does at that moment."""
+        """Do a step of the edit when its time has come, even in the middle of an operator's request."""
 
         def take() -> None:
             self.world.note("-- a step of the edit")
@@ -288,7 +291,7 @@ class MirrorsExplored:
             replica.deliver_watches()
 
     def _collect(self) -> None:
-        """Remove what is owned by nobody any more, as the garbage collector does."""
+        """Delete objects whose owner is gone, as the garbage collector does."""
         kube = self.world.kube
         uids = {
             item["metadata"]["uid"]
@@ -304,7 +307,7 @@ class MirrorsExplored:
         self._is_person = False
 
     def _look_at_loss(self, change: Change) -> None:
-        """Check that an instance which is UP and was called is called on."""
+        """Check that a change of slices removes no endpoint of a machine that is UP."""
         if change.before is None:
             return
         lost = _ready([change.before]) - _ready(self._slices())
@@ -315,9 +318,7 @@ class MirrorsExplored:
                 self._violated(f"{one.application} {one.name} is UP and is not called any more")
 
     def _look_at_strays(self, added: Object) -> None:
-        """Check that a mirror which learns late that a Service is a person's adds to it at most for a
-        moment.
-        """
+        """Check that a mirror stops soon to add slices to a Service that has become a person's."""
         name = added["metadata"]["labels"][SERVICE_NAME_LABEL]
         if name in self._persons() and not self._is_opted_in(name):
             self._strays[name] += 1
@@ -332,7 +333,9 @@ class MirrorsExplored:
         return [item for item in self.world.kube.objects["endpointslices"].values() if is_mirrored(item)]
 
     def _compare(self) -> None:
-        """In the end the cluster shows what Eureka holds, and nothing else of ours is left."""
+        """Check that at the end the cluster shows what Eureka holds, and contains no other objects of
+        ours.
+        """
         for process in self.world.processes:
             for error in process.errors:
                 self._violated(f"{process.name} ended: {error!r}")
@@ -368,9 +371,9 @@ class MirrorsExplored:
             self._violated(f"called are {sorted(ready)}, and UP {sorted(up)}")
 
     def _wanted(self) -> dict[str, str]:
-        """By application the Service that shows it in the end.
+        """Return the Service that must show each application at the end.
 
-        None where a person has the name, but for one that it has had until then.
+        An application has none if a person's Service has the name, unless it keeps its earlier Service.
         """
         item = self.world.kube.get("eurekamirrors", SHOP, MIRROR)
         if item is None:
@@ -411,7 +414,7 @@ class MirrorsExplored:
 
 
 def _is_disowned(change: Change) -> bool:
-    """Return whether the mirror's ownership is the only difference of an object."""
+    """Return whether a change removed only the mirror's ownership of an object."""
 
     def rest(item: Object) -> Object:
         metadata = {
@@ -431,7 +434,7 @@ def _is_disowned(change: Change) -> bool:
 
 
 def _ready(slices: Iterable[Object]) -> set[tuple[str, str]]:
-    """Return the addresses that are called, each with its application."""
+    """Return the ready addresses in the slices, each with its application."""
     return {
         (application_of(item), endpoint["addresses"][0])
         for item in slices

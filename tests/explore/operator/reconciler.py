@@ -1,8 +1,8 @@
-"""The operator's Reconciler and EurekaRegistry as they are, driven by one loop without a thread.
+"""The operator's unchanged Reconciler and EurekaRegistry, driven by one loop without threads.
 
-What threads do in an operator are rounds here: syncers that wait are reconciled, the registry is read, swept
-and renewed, statuses are written. Of those that are due the seed draws the next one. A round that waits lets
-time pass in place: the cluster, its Eureka servers and others act meanwhile.
+Work that threads do in an operator is done in rounds: syncers in the queue are reconciled, the registry is
+read, swept and renewed, statuses are written. The seed draws the next round among those that are due. A round
+that waits lets time pass, in which the cluster, its Eureka servers and others act.
 """
 
 from __future__ import annotations
@@ -47,20 +47,21 @@ from tests.explore.part import WHOLE, Part, guarded, shrunk, without_one
 SETUPS = (Setup(1), Setup(2), Setup(3))
 
 LOOK_SECONDS = 4.0
-"""Between two looks for what a reading need not find: servers that were restarted, or are back."""
+"""Seconds between two checks of servers that were restarted or are back, which a reading need not notice."""
 
 ROUND_SECONDS = 1.0
-"""Between two rounds of renewals, of removals that are checked, and of objects of the cluster."""
+"""Seconds between two rounds of renewals, of checked removals, and of the cluster's objects."""
 
 WAIT_SHARE = 0.3
-"""So much of each wait for an answer passes: one loop waits for silent servers in turn, threads beside each
-other."""
+"""The share of each wait for an answer that passes: one loop waits for silent servers in turn, threads
+side by side.
+"""
 
 CHECK_MS = 1_000
-"""Between two looks whether a Eureka answers."""
+"""Milliseconds between two checks whether a Eureka answers."""
 
 OVERTAKEN_MS = round(windows.SWEEP[-1] * 1000)
-"""Time until the second check for removals finds what an overtaken batch brought back."""
+"""Milliseconds until the second check of removals finds an instance that an overtaken batch brought back."""
 
 RETRY_SECONDS = 2.0
 FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.5, 60.0
@@ -68,11 +69,11 @@ FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.5, 60.0
 _MOST_FAULTS = 4
 
 Round = Callable[[], float]
-"""Done once; in how many seconds again."""
+"""A function that does a round's work; it returns the seconds until the next time."""
 
 
 class Replica:
-    """An operator's parts but its threads: no Lease, no workers, no writer of statuses."""
+    """The parts of an operator without its threads: no Lease, no workers, no writer of statuses."""
 
     def __init__(self, world: World, process: Process, settings: Settings) -> None:
         self._world, self._process = world, process
@@ -135,25 +136,25 @@ class Replica:
             registry.renewals.stand_by()
 
     def add(self, key: SyncerKey, delay_seconds: float = 0.0) -> None:
-        """Have a syncer reconciled; of several times the earliest holds."""
+        """Queue a syncer for a reconcile; an earlier time replaces a later one."""
         due = self._now + delay_seconds
         self._queue[key] = min(due, self._queue.get(key, due))
 
     def owner_changed(self, owner: str) -> None:
-        """Have the syncer reconciled whose instances are not what they were."""
+        """Queue the syncer whose instances have changed."""
         found = parse_owner(owner)
         if isinstance(found, ClusterOwner) and found.cluster in self._names:
             self.add((found.namespace, found.syncer))
 
     def registry_changed(self, name: str) -> None:
-        """Have those reconciled that register at a Eureka, or have something there."""
+        """Queue the syncers that register at a Eureka, or have instances there."""
         for key in self._sources.syncers_at(name):
             self.add(key)
         for owner in self._registries[name].owners():
             self.owner_changed(owner)
 
     def deliver_watches(self) -> None:
-        """The API server's watches tell of what changed; who was cut off from them lists again."""
+        """Hand over the changes that the API server's watches report; if changes were missed, list again."""
         kube = self._world.kube
         if self._process.is_dead or self._lists_again:
             return
@@ -170,7 +171,7 @@ class Replica:
                     reflector.take(change.type, change.item)
 
     def step(self) -> bool:
-        """Do one of the things that are due, drawn by the process; False where nothing is."""
+        """Do one due task, chosen at random; return False if none is due."""
         if self.stop.is_set():
             self._process.is_dead = True
         if self._process.is_dead:
@@ -196,7 +197,7 @@ class Replica:
         return True
 
     def go_round(self) -> None:
-        """Renew, and look after what was removed, in the midst of whatever waits."""
+        """Renew, and check removals, while another round waits."""
         if self._process.is_dead:
             return
         for name, (_, work) in list(self._rounds.items()):
@@ -206,7 +207,7 @@ class Replica:
     # --- rounds
 
     def _follow(self) -> float:
-        """List what no watch tells of any more; begin to lead when all is known."""
+        """List the cluster if watches missed changes, and begin to lead once everything is known."""
         if self._lists_again:
             visible = self._world.kube.version if self._world.kube.behind is None else self._world.kube.behind
             try:
@@ -277,14 +278,13 @@ class Replica:
         return ROUND_SECONDS
 
     def _check(self) -> None:
-        """Have those reconciled that say of a Eureka that it does not answer, or should; no matter who
-        waits."""
+        """Queue the syncers whose status about a Eureka's silence must change, even while a round waits."""
         if self._led and not self._process.is_dead:
             with self._scheduler.within(self._task):
                 self._unresponsive.check()
 
     def _write(self) -> float:
-        """Write the statuses that are not what stands there as far as is known."""
+        """Write the statuses that differ from the last known ones."""
         for key, (syncer, report) in list(self._reports.items()):
             del self._reports[key]
             if self._sources.syncers.get(*key) is None:
@@ -372,14 +372,14 @@ class _Listener:
 
 @dataclass(slots=True)
 class _Sweep:
-    """The round of one server: whether what was removed stays away."""
+    """The round for one server that checks whether removed instances stay away."""
 
     registry: EurekaRegistry
     number: int
     was_away: bool = False
 
     def __call__(self) -> float:
-        """Look once."""
+        """Check once; return the seconds until the next check."""
         try:
             peer = self.registry.peers.peers[self.number]
             self.was_away = self.registry.repair.look(peer, was_away=self.was_away)
@@ -404,7 +404,7 @@ def _gist(status: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class Stepped(Explored):
-    """One edit with its faults beside a :class:`Replica`, from a start to the calm."""
+    """One edit with its faults beside a :class:`Replica`, from the start to the final calm."""
 
     scheduler_type = Stepwise
 
@@ -424,7 +424,7 @@ class Stepped(Explored):
         kube.changed = changed
 
     def launched(self, settings: Settings) -> tuple[Process, Any]:
-        """A replica that the loop drives from now on."""
+        """Start a replica that the loop drives; return its process and what stops it."""
         process = self.world.begin_process()
         former = tuple(one for one in self.witness.names if one != self.witness.cluster.name)
         replica = Replica(self.world, process, replace(settings, previous_cluster_names=former))
@@ -432,11 +432,13 @@ class Stepped(Explored):
         return process, replica.stop
 
     def name_cluster(self, name: str, *, beside_ms: int = 0) -> None:  # noqa: ARG002 - as said below
-        """End the running one at once: no Lease keeps two from writing."""
+        """Stop the running replica at once, since without a Lease two would write, and start one with
+        another cluster name.
+        """
         super().name_cluster(name)
 
     def _take_steps(self) -> None:
-        """They come while a round waits as well."""
+        """Schedule the edit's steps, which may also come while a round waits."""
         at_ms = self.world.now_ms
         for wait, step in self._edit.steps:
             at_ms += round(wait * 1000)
@@ -444,7 +446,7 @@ class Stepped(Explored):
         self.world.scheduler.run(at_ms)
 
     def another_round(self) -> None:
-        """Renew and look after what was removed while another round waits for its answer."""
+        """Renew, and check removals, while another round waits for its answer."""
         for replica in self._replicas:
             replica.go_round()
 
@@ -458,7 +460,9 @@ class Stepped(Explored):
 
 
 def servers_are_overtaken(explored: Stepped) -> None:
-    """Each server's next batch to another one is overtaken by later ones: it sends several at once."""
+    """Have each server's next batch to a peer be overtaken by later ones, since a server sends several at
+    once.
+    """
     for server in explored.world.cluster.servers.values():
         for link in server.links.values():
             link.is_overtaken = True
@@ -466,7 +470,7 @@ def servers_are_overtaken(explored: Stepped) -> None:
 
 
 def another_round(explored: Stepped) -> None:
-    """Renew due instances, and follow removals, while a round waits for its answer."""
+    """Renew, and check removals, while a round waits for its answer."""
     explored.another_round()
 
 
@@ -474,7 +478,7 @@ HAPPENINGS: tuple[Happening, ...] = (*Fault, *ACTS, servers_are_overtaken, anoth
 
 
 def tried(edit: Edit, faults: Faults, setup: Setup, seed: int = 0) -> str:
-    """Return the violations of a sequence, shrunk to its fewest faults; empty where there are none."""
+    """Run a sequence; return its violations with the fewest faults that show them, or nothing."""
     outcome = Stepped(edit, faults, setup, seed=seed).run()
     if not outcome.violations:
         return ""
@@ -490,10 +494,10 @@ def replay(edit: Edit, faults: Faults, setup: Setup, seed: int) -> str:
 
 
 def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS, part: Part = WHOLE) -> Iterator[str]:
-    """Try sequences until ``end``; what did not hold of each, or nothing.
+    """Try sequences until the time ``end``; yield the violations of each, or nothing.
 
-    Each has an order of its own. Every edit comes without a fault first, then edits with up to four of them.
-    One of which something does not hold is tried no more: the others are.
+    Each sequence has a random order of its own. Every edit comes without a fault first, then edits with up to
+    four faults. An edit with a violation is not tried again; the others are.
     """
     draw, left = part.draw(seed), list(edits)
     lengths: dict[tuple[Edit, Setup], int] = {}

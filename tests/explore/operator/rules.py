@@ -1,4 +1,4 @@
-"""Rules that always hold: asked after each change in Eureka, each second, and after the calm."""
+"""Rules that must always hold: checked after each change in Eureka, each second, and after the final calm."""
 
 from __future__ import annotations
 
@@ -35,32 +35,37 @@ from tests.model.commands import DATA_CENTER, amazon
 CLUSTER = Cluster(default_cluster_name(KUBE_SYSTEM_UID), KUBE_SYSTEM_UID)
 
 SETTLED_MS = 10_000
-"""A registration of this age must stay."""
+"""Age in milliseconds from which a registration must stay."""
 
 BEHIND_MS = 40_000
-"""A registration of this age must stay where the API server may have sent the change late."""
+"""Age in milliseconds from which a registration must stay if the API server may have sent the change late."""
 
 LISTED_MS = 45_000
-"""From a write until the operator has read it in a list."""
+"""Milliseconds from a write until the operator has read it in a list."""
 
 REPORTED_MS = 5_000
-"""Until servers have updated each other of a status."""
+"""Milliseconds until servers have replicated a status."""
 
 TERMINATED_MS = 20_000
-"""The longest time for which a terminating pod may be UP, once nothing disturbs."""
+"""The longest time in milliseconds for which a terminating pod may be UP without a disturbance."""
 
 TAKE_OVER_MS = 60_000
-"""A new leader trusts lists after 35 s, and reads the next one 15 s later."""
+"""Milliseconds until a new leader has read a list that it trusts: 35 s until it trusts lists, and up to 15
+s until the next one.
+"""
 
 BRAKE_MS = 62_000
-"""For as long the brake may hold."""
+"""The longest time in milliseconds for which the brake holds."""
 
 BEHIND_FROZEN_MS = 120_000
-"""Later the brake begins again for what only a server has that was frozen when another one lost its
-memory."""
+"""Milliseconds by which the brake may last longer if a server was frozen when another one lost its memory:
+it begins again for instances that only the frozen server has.
+"""
 
 DOUBLED_MS = 120_000
-"""Lists are believed 90 s after a read that contradicts them, and read every 15 s."""
+"""Milliseconds for which an endpoint may be registered twice: lists are trusted 90 s after a read that
+contradicts them, and read every 15 s.
+"""
 
 Key = tuple[str, str]
 
@@ -68,7 +73,7 @@ Place = tuple[str, str, str]
 """The connection, the application and the id of an instance."""
 
 PUBLISHED = ("rating", "stars")
-"""The names that syncers may publish under."""
+"""The names under which syncers may register."""
 
 NAMELESS: tuple[Key, ...] = (("RATING", "i-1"), ("RATING", "i-2"))
 """Machines that send no id: their data centre names them, and they have one host name."""
@@ -81,17 +86,17 @@ FOREIGN: tuple[Key, ...] = (
 )
 
 STACKS: Key = ("LEGACY", "legacy-0")
-"""A registration of a stack, which the operator is to renew."""
+"""A stack's registration that the operator must renew."""
 
 
 @dataclass(slots=True)
 class Standing:
-    """The cluster's word on an instance.
+    """An instance as the cluster wants it.
 
-    :ivar wanted: as it shall be; None where it shall not be there.
-    :ivar since_ms: since when the cluster says so.
-    :ivar seen_terminating: True if its pod was seen terminating last.
-    :ivar is_kept: True if anyone who has it may leave it: its syncer is paused, or removes nothing.
+    :ivar wanted: the wanted instance; None if it must not be registered.
+    :ivar since_ms: since when the cluster wants it so.
+    :ivar seen_terminating: True if its pod was last seen terminating.
+    :ivar is_kept: True if it may be left as it is: its syncer is paused, or removes nothing.
     """
 
     wanted: Instance | None
@@ -101,12 +106,12 @@ class Standing:
 
 
 class Witness:
-    """Looks at Eureka and the cluster.
+    """The checker of the rules, which reads Eureka and the cluster.
 
-    Instances and owners are those of the cluster's first name, by whatever name they stand there.
+    It translates instances and owners to the cluster's first name, whatever name they are registered under.
 
     :ivar violations: the violated rules, in the order in which they were seen.
-    :ivar cluster: as it is called now; ``names`` are all that it had.
+    :ivar cluster: the cluster with its current name; ``names`` are all that it had.
     :ivar overridden: the overrides that a person has set.
     """
 
@@ -141,12 +146,12 @@ class Witness:
         world.changed = world.cluster.on_batch = self.look
 
     def watch(self) -> None:
-        """Look each second from now on."""
+        """Check the rules each second from now on."""
         now = self.world.now_ms
         self.world.cluster.clock.every(now + 1000, 1000, self._tick)
 
     def register_foreign(self) -> None:
-        """Instances of others are there, which renew themselves."""
+        """Register instances of others, which renew themselves, and a stack's registration."""
         for number in range(len(FOREIGN)):
             self._register_foreign(number)
         self._register(STACKS, "10.9.8.1", {OWNER_KEY: "stack/o/p/s/legacy", "eurekube.renewer": "eurekube"})
@@ -157,7 +162,7 @@ class Witness:
         self._register(FOREIGN[number], f"10.9.9.{number}", {"a": "b"})
 
     def pod_registers_itself(self, name: str, address: str) -> None:
-        """A pod's own client registers it, and renews every 25 seconds while the pod lives."""
+        """Register a pod as its own client does, and renew it every 25 seconds while the pod lives."""
         key = (APP.upper(), f"{name}:{APP}:8080")
         self._own[key] = (name, address)
         self._register(key, address, {})
@@ -165,7 +170,9 @@ class Witness:
         clock.every(clock.now_ms + 25_000, 25_000, lambda: self._renew_own(key))
 
     def _may_stand_twice(self, key: Key) -> bool:
-        """Return whether its pod lives and registers itself: a syncer keeps what it has of that already."""
+        """Return whether an instance's pod lives and registers itself, so that a syncer's earlier
+        registration may stay beside it.
+        """
         name = endpoint_of(key[1])[0]
         lives = (SHOP, name) in self.world.kube.objects["pods"]
         return lives and name in {own for own, _ in self._own.values()}
@@ -197,31 +204,34 @@ class Witness:
         self._ask(ServerRequest("POST", ("apps", app), body={"instance": document}))
 
     def _ask(self, request: ServerRequest) -> bool:
-        """One request of somebody else's; whether a server said yes."""
+        """Send a request of another client; return whether it succeeded."""
         cluster = self.world.cluster
         url = next((url for url in cluster.urls if url not in cluster.down), None)
         return url is None or cluster.request(url, request).status_code < 300
 
     def name_cluster(self, name: str) -> None:
-        """The cluster is called so from now on."""
+        """Note the cluster's new name."""
         self.cluster = replace(CLUSTER, name=name)
         self.names = list(dict.fromkeys((*self.names, name)))
 
     def _found(self, server: EurekaServer, key: Key) -> Info | None:
-        """Return what a server holds of an endpoint, by whatever name of the cluster; of two what is UP."""
+        """Return an endpoint's instance at a server, under any of the cluster's names; of two, the one
+        that is UP.
+        """
         ids = [key[1].replace(f".{CLUSTER.name}:", f".{name}:") for name in self.names]
         found = [info for one in dict.fromkeys(ids) if (info := server.registry.get(key[0], one))]
         return next((one for one in found if one.status == "UP"), next(iter(found), None))
 
     def _key(self, info: Info) -> Key:
-        """The key of an instance of ours, by the cluster's first name."""
+        """Return the key that an instance has under the cluster's first name."""
         name = next((one for one in self.names if f".{one}:" in info.id), CLUSTER.name)
         return info.app, info.id.replace(f".{name}:", f".{CLUSTER.name}:")
 
     def _as_first_named(self, found: Instance, *, may_be_former: bool) -> Instance:
-        """An instance of ours by the cluster's first name; with another owner where it has a former one.
+        """Return an instance as under the cluster's first name; an owner with an unexpected name is changed,
+        so that the comparison fails.
 
-        :param may_be_former: True if its owner may have the former name all the same.
+        :param may_be_former: True if its owner may still have a former name.
         """
         owner, metadata = parse_owner(found.owner), dict(found.metadata)
         names = self.names if may_be_former else (self.cluster.name,)
@@ -231,21 +241,21 @@ class Witness:
         return replace(found, metadata=metadata)
 
     def excuse(self, place: Place, milliseconds: int) -> None:
-        """Somebody else took it out: it may be missing for so long."""
+        """Note that others removed an instance, which may be missing for so long."""
         self._excused_until[place] = self.world.now_ms + milliseconds
         self._may_lack_kept([place])
         for serves in self._serves.values():
             serves.discard(place)
 
     def taken_out(self, place: Place) -> None:
-        """A person has set OUT_OF_SERVICE over it; a server that nobody reaches is never informed."""
+        """Note that a person has set OUT_OF_SERVICE; a server that is cut off may never hear of it."""
         self.overridden[place] = "OUT_OF_SERVICE"
         self._taken_out_ms[place] = self.world.now_ms
         if self.world.cluster.cut or self.world.cluster.down:
             self.parted()
 
     def put_back(self, place: Place) -> None:
-        """A person has taken the status off again; a server that nobody reaches goes on with it."""
+        """Note that a person has cleared the status; a server that is cut off keeps it."""
         if self.world.cluster.cut or self.world.cluster.down:
             self._ended.add(place)
         else:
@@ -253,8 +263,9 @@ class Witness:
             del self.overridden[place]
 
     def removed(self, place: Place) -> None:
-        """A person has removed it, and whatever was set over its status with it; of several servers one may
-        be under way to tell the others of its renewal, which brings back both.
+        """Note that a person has removed an instance and its override.
+
+        With several servers a renewal that is being replicated may bring back both.
         """
         if place in self.overridden and len(self.world.cluster.urls) > 1:
             self._ended.add(place)
@@ -262,7 +273,9 @@ class Witness:
             self._put_back_ms[place] = self.world.now_ms
 
     def parted(self) -> None:
-        """Servers do not learn any more what a person set, or took off again, just now."""
+        """Note that servers are cut off, and may never hear of statuses that a person has just set or
+        cleared.
+        """
         self.world.was_silent, now = True, self.world.now_ms
         for place in [place for place, at_ms in self._put_back_ms.items() if now - at_ms < REPORTED_MS]:
             self.overridden[place] = "OUT_OF_SERVICE"
@@ -270,20 +283,23 @@ class Witness:
         self._ended |= {place for place, at_ms in self._taken_out_ms.items() if now - at_ms < REPORTED_MS}
 
     def stack_removed(self, url: str) -> None:
-        """A stack has removed its registration at this server: it does not come back there, unless a server
-        has forgotten what it held, or the operator what it knew of the servers.
+        """Note that a stack has removed its registration at this server.
+
+        It must not come back there, unless a server or the operator has lost what it knew.
         """
         self._removed_by_stack.add(url)
 
     def led_again(self) -> None:
-        """End the leader, and with it the knowledge of losses that only it had."""
+        """Note that another leader begins, which does not know of losses that only the former one had
+        seen.
+        """
         self.take_over_ms = TAKE_OVER_MS
         if self._is_forgotten:
             (server,) = self.world.cluster.servers.values()
             self._may_lack_kept([place for place in self.standings if not self._found(server, place[1:])])
 
     def restarted(self, url: str) -> None:
-        """A server has lost its memory."""
+        """Note that a server has lost its memory."""
         self._serves[url].clear()
         self._stacks_may_be_either = True
         self._is_forgotten |= len(self.world.cluster.urls) == 1
@@ -298,8 +314,8 @@ class Witness:
             self._may_lack_kept(list(self.standings))
 
     def _may_lack_kept(self, places: list[Place]) -> None:
-        """Check that an instance which a person removed is not registered again for a refused or paused
-        syncer.
+        """Allow that these instances are missing if their syncer is refused or paused, and so does not
+        register them again.
         """
         for place in places:
             standing = self.standings.get(place)
@@ -348,13 +364,13 @@ class Witness:
             self._violated(f"a stack's registration has lapsed at {url}", what)
 
     def _reachable(self) -> list[tuple[str, EurekaServer]]:
-        """Servers that answer, of both."""
+        """Return the servers of both Eurekas that answer."""
         world = self.world
         servers = [*world.cluster.servers.items(), *world.other.servers.items()]
         return [(url, server) for url, server in servers if url not in world.cluster.down]
 
     def _standings_at(self, url: str) -> list[tuple[Place, Standing]]:
-        """Return the cluster's word on the instances of one registry."""
+        """Return what the cluster wants at the Eureka of this server, by place."""
         connection = _connection_of(url)
         return [(place, one) for place, one in self.standings.items() if place[0] == connection]
 
@@ -399,7 +415,9 @@ class Witness:
                     self._violated(f"{key[1]} is gone from the cluster, and UP at {url}")
 
     def _look_at_doubles(self, url: str, server: EurekaServer) -> None:
-        """No endpoint is UP by two names of the cluster for longer than what is gone may be."""
+        """Check that no endpoint is UP under two names of the cluster for longer than a removed one may
+        be.
+        """
         now = self.world.now_ms
         up = Counter(
             self._key(one.holder)
@@ -415,13 +433,13 @@ class Witness:
 
     @property
     def doubled_ms(self) -> int:
-        """For how long an endpoint may stand by two names where a server did not answer: what it alone holds
-        under the former one passes for missing.
+        """Milliseconds for which an endpoint may be registered under two names: if a server did not
+        answer, an instance that it alone holds under the former name is missed.
         """
         return DOUBLED_MS if self.world.was_silent and len(self.names) > 1 else 0
 
     def compare(self) -> None:
-        """After the calm: Eureka is what the cluster says."""
+        """Check after the calm that Eureka holds what the cluster wants."""
         for url, server in self._reachable():
             self._compare_at(url, server)
         for process in self.world.processes:
@@ -436,7 +454,7 @@ class Witness:
                 self._compare_syncer(syncer)
 
     def _compare_syncer(self, syncer: Mapping[str, Any]) -> None:
-        """Its finalizer and its status are those of a syncer that never saw anything else."""
+        """Check that a syncer's finalizer and status are as if nothing had ever happened."""
         name = syncer["metadata"]["name"]
         owner = f"cluster/{CLUSTER.name}/{SHOP}/{name}"
         if owner not in self._refused and FINALIZER not in syncer["metadata"].get("finalizers", ()):
@@ -533,7 +551,9 @@ class Witness:
                 before.is_kept = is_kept
 
     def _stays(self, before: Standing, endpoint: tuple[str, str]) -> bool:
-        """Return whether the cluster's sources are silent for a while, or the syncer is refused."""
+        """Return whether an endpoint's instance stays though it is in no slice: its pods are meant to
+        serve, or its syncer is refused and it was not seen terminating.
+        """
         is_refused = before.wanted is not None and before.wanted.owner in self._refused
         return endpoint[0] in self._keeps or (is_refused and endpoint not in self._terminated)
 
@@ -576,7 +596,7 @@ class Witness:
         return wanted, kept
 
     def _renew_foreign(self) -> None:
-        """They do as clients of Netflix do: what is not known is registered again."""
+        """Renew the instances of others, and register an unknown one again, as Netflix's client does."""
         for number, key in enumerate(FOREIGN):
             if not self._ask(ServerRequest("PUT", ("apps", *key), {"lastDirtyTimestamp": "1"})):
                 self._register_foreign(number)
@@ -593,7 +613,7 @@ def _connection_of(url: str) -> str:
 
 
 def _status(instance: Instance | None) -> str:
-    """As the cluster has it; empty for what it does not want."""
+    """Return the wanted status of an instance; empty if it is not wanted."""
     return "" if instance is None else str(instance.status)
 
 

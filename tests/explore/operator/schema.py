@@ -1,7 +1,7 @@
-"""Specs of a EurekaSyncer that the CRD accepts or refuses.
+"""A generator of EurekaSyncer specs that the CRD accepts, and a check of refused ones.
 
-The values are drawn by the schema's own types, enums, bounds and rules, so that a new field is drawn without
-being named here. A rule or a type that is not known here raises: it must not be passed over in silence.
+The values follow the schema's own types, enums, bounds and rules, so that a new field is drawn without being
+named here. An unknown rule or type raises instead of being ignored.
 """
 
 from __future__ import annotations
@@ -84,17 +84,17 @@ _RULES: dict[str, Callable[[Any], bool]] = {
         not isinstance(value, str) or value == "Computed"
     ),
 }
-"""Meaning of the CEL rules that are no plain pattern, by their text."""
+"""Python versions of the CEL rules that are more than a pattern, by their text."""
 
 _KNOWN = {
     "type", "description", "default", "enum", "format", "required", "properties", "additionalProperties",
     "items", "anyOf", "minimum", "maximum", "minLength", "maxLength", "maxItems", "minProperties",
     "maxProperties", "x-kubernetes-validations", "x-kubernetes-int-or-string", "x-kubernetes-list-type",
 }  # fmt: skip
-"""The words of a schema that are heeded here."""
+"""Keywords of a schema that the generator knows."""
 
 _STRINGS = ("one", "other", "/one", "/other")
-"""Of which those are drawn that a field's rules let pass."""
+"""Texts from which a value is drawn, if the field's rules accept it."""
 
 _TELLING: dict[str, tuple[Any, ...]] = {
     "mode": ("pod", "pod", "pod", "service"),
@@ -115,28 +115,28 @@ _TELLING: dict[str, tuple[Any, ...]] = {
     "lease.durationSeconds": (60, 90, 300),
     "eureka": ("default", "other", "nowhere"),
 }
-"""Values that mean something to the cluster that is played, where any of the type would mean nothing."""
+"""Values that have a meaning in the model's cluster, by field, where a random value would have none."""
 
 _NEEDS = {"nodes": {"mode": "service", "advertise": "NodePort"}, "advertise": {"mode": "service"}}
-"""Fields that the rules want beside another, and that hardly any draw would have."""
+"""Values that the rules demand beside a field, and that a random spec would hardly have."""
 
 
 class UnknownField(Exception):
-    """The schema says something that is not heeded here."""
+    """The schema uses a keyword, rule or type that the generator does not know."""
 
 
 @functools.cache
 def spec_schema() -> Schema:
-    """The schema of a EurekaSyncer's spec; to be changed in a copy only."""
+    """Return the schema of a EurekaSyncer's spec, of which callers change only copies."""
     (version,) = yaml.safe_load(_CRD.read_text(encoding="utf-8"))["spec"]["versions"]
     found: Schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return found
 
 
 def check_known(schema: Schema, path: str = "spec") -> None:
-    """Check that the generator knows every keyword of a schema.
+    """Check that the generator knows every keyword and rule of a schema.
 
-    :raises UnknownField: something is not.
+    :raises UnknownField: it does not.
     """
     if unknown := schema.keys() - _KNOWN:
         raise UnknownField(f"{path}: nothing here heeds {', '.join(sorted(unknown))}")
@@ -152,7 +152,7 @@ def check_known(schema: Schema, path: str = "spec") -> None:
 
 
 def with_defaults(schema: Schema, value: Any) -> Any:
-    """Return a value with the schema's defaults, as the API server has it before it checks the rules."""
+    """Return a value with the schema's defaults, which the API server fills in before it checks the rules."""
     if not isinstance(value, Mapping) or "properties" not in schema:
         return copy.deepcopy(value)
     given = {
@@ -163,7 +163,7 @@ def with_defaults(schema: Schema, value: Any) -> Any:
 
 
 def refusals(schema: Schema, value: Any) -> Iterator[str]:
-    """Why the API server refuses a value, its defaults filled in."""
+    """Yield the reasons why the API server refuses a value with its defaults."""
     if not _is_of_type(schema, value):
         yield f"must be of type {schema.get('type')}"
         return
@@ -216,7 +216,7 @@ def _holds(rule: str, value: Any) -> bool:
 
 
 def drawn(draw: random.Random, schema: Schema) -> dict[str, Any]:
-    """A spec that the API server takes, its defaults filled in."""
+    """Draw a spec that the API server accepts, with its defaults."""
     while True:
         spec = _object(draw, schema, "")
         for name, needed in _NEEDS.items():
@@ -235,7 +235,7 @@ def _object(draw: random.Random, schema: Schema, path: str) -> dict[str, Any]:
 
 
 def _value(draw: random.Random, schema: Schema, path: str) -> Any:
-    """A value of a field; what stands for itself is accepted by the field's own rules."""
+    """Draw a value for a field that the field's own rules accept."""
     if path in _TELLING:
         return copy.deepcopy(draw.choice(_TELLING[path]))
     if "properties" in schema:

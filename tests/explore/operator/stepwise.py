@@ -1,4 +1,6 @@
-"""One step at a time: who waits lets the model's time pass in place, and nothing runs beside him."""
+"""A scheduler without threads: a caller that waits lets the model's time pass, and no other code runs
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from tests.explore.operator.threads import Killed, Process, Scheduler, Task, Wai
 class Stepwise(Scheduler):
     """A scheduler without threads.
 
-    :ivar step: does what is due, one thing; False where nothing is.
+    :ivar step: does one due task; returns False if none is due.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -29,24 +31,26 @@ class Stepwise(Scheduler):
         self.step: Callable[[], bool] = lambda: False
 
     def run(self, until_ms: int, is_over: Callable[[], bool] | None = None) -> None:
-        """Go through the steps until then; time passes where none is due."""
+        """Do the due steps until a time; time passes when none is due."""
         while self.clock.now_ms < until_ms and not (is_over is not None and is_over()):
             if not self.step():
                 self.go_on(until_ms)
 
     def go_on(self, until_ms: int) -> bool:
-        """Let one thing happen that is due until then; False where nothing is, and the time has passed."""
+        """Run the next timer that is due until a time; return False if there is none, and the time has
+        passed.
+        """
         return self.clock.run_next(until_ms)
 
     def spawn(self, _: Process, name: str, __: Callable[[], None]) -> Task:
-        """Begin no thread.
+        """Refuse to start a thread.
 
         :raises AssertionError: always.
         """
         raise AssertionError(f"the thread {name} was begun, where there is none")
 
     def wait(self, waiters: deque[Waiter], seconds: float | None = None) -> bool:
-        """Let time pass, and what is due with it happen; whether that woke the caller.
+        """Let time pass with its timers; return whether one of them woke the caller.
 
         :raises AssertionError: nobody could wake the caller.
         """
@@ -75,9 +79,9 @@ class Stepwise(Scheduler):
         return not was_over
 
     def kill(self, process: Process) -> None:
-        """End a process: what it does at this moment raises.
+        """Kill a process: its current action raises.
 
-        :raises Killed: the caller is it.
+        :raises Killed: the caller belongs to it.
         """
         process.is_dead = True
         if self.current is not None and self.current.process is process:
@@ -85,7 +89,7 @@ class Stepwise(Scheduler):
 
     @contextlib.contextmanager
     def within(self, task: Task) -> Iterator[None]:
-        """Have what is done in the block be done by ``task``; a kill ends the block."""
+        """Run the block as ``task``; a kill of its process ends the block."""
         before, self.current = self.current, task
         try:
             yield
@@ -97,7 +101,7 @@ class Stepwise(Scheduler):
 
 
 class _Done:
-    """In place of a future."""
+    """A replacement of a future, whose work is already done."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self._error: Exception | None = None
@@ -115,7 +119,7 @@ class _Done:
 
 
 class _InPlace:
-    """In place of what has threads do work: the caller does it."""
+    """A replacement of thread pools and executors, whose work the caller does at once."""
 
     def __init__(self, *_: object, **__: object) -> None:
         pass
@@ -127,28 +131,28 @@ class _InPlace:
         pass
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> _Done:
-        """Do it now."""
+        """Run the function at once."""
         return _Done(lambda: function(*arguments))
 
     def map(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> Iterator[Any]:
-        """Do each now."""
+        """Run all calls at once."""
         return iter([function(*one) for one in zip(*iterables, strict=False)])
 
     def close(self) -> None:
-        """Nothing is under way."""
+        """Do nothing: no work is pending."""
 
     def shutdown(self, *_: object, **__: object) -> None:
-        """Nothing is under way."""
+        """Do nothing: no work is pending."""
 
 
 def _renew_all_soon(renewals: Renewals, _: Peer) -> None:
-    """Plays :meth:`Renewals.renew_all_now`, whose senders are threads."""
+    """Renew all instances soon, in place of :meth:`Renewals.renew_all_now`, which uses threads."""
     renewals.renew_soon([one.key for one in renewals.held()])
 
 
 @contextlib.contextmanager
 def owned() -> Iterator[None]:
-    """Have the code reach nothing but a world without threads, until the end of the block."""
+    """Have our code reach nothing but a world without threads while the block runs."""
     with (
         mock.patch.dict(world.INSTEAD, {ThreadPoolExecutor: _InPlace}),
         mock.patch.object(peers, "PeerExecutor", _InPlace),

@@ -1,7 +1,8 @@
-"""Syncers drawn from their CRD: after some edits all is as after a fresh start with the last of them.
+"""Random syncers, drawn from their CRD: after some edits Eureka is as after a fresh start with the last
+specs.
 
-Two to five edits of one or two syncers, with one fault. What a syncer asks for that changes nothing while it
-is so, or removes nothing, depends on what was before: of what it has left, nothing is asked.
+There are two to five edits of one or two syncers, with one fault. A paused syncer, or one that removes
+nothing, may leave earlier instances: those are not compared.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ _HAPPENINGS: tuple[Happening, ...] = (
     the_operator_is_killed_and_the_api_behind,
     watches_break,
 )
-"""But for what people do, which stands in the end, and would not after a fresh start."""
+"""Faults and acts that may happen; a person's act would stay at the end and not after a fresh start, so
+that there is none.
+"""
 
 _SETUPS = (Setup(1), Setup(2), Setup(1, replicas=2), Setup(2, replicas=2, chance=20))
 _WAITS = (0.0, 0.01, 0.5, 2.0, 5.0, 20.0)
@@ -60,8 +63,7 @@ class Sequence:
     """A sequence of changes to syncers.
 
     :ivar first: their first specs, by their names.
-    :ivar edits: each with the seconds before it, the syncer, and what it asks for then; None where it is
-        deleted.
+    :ivar edits: each with the seconds before it, the syncer, and its new spec; None where it is deleted.
     """
 
     first: dict[str, Spec]
@@ -71,7 +73,7 @@ class Sequence:
 
     @classmethod
     def draw(cls, seed: int) -> Sequence:
-        """The one that a seed draws."""
+        """Draw the sequence that belongs to a seed."""
         draw = random.Random(seed)  # noqa: S311 - replayed by its seed
         names = draw.choice((_NAMES[:1], _NAMES))
         first = {name: drawn(draw, _SCHEMA) for name in names}
@@ -84,7 +86,7 @@ class Sequence:
 
 
 class Ended(Explored):
-    """Syncers that are edited beside their operator; and what stands in the end."""
+    """A run in which syncers are edited, and its final state."""
 
     def __init__(
         self, first: dict[str, Spec], steps: tuple[tuple[float, Step], ...], sequence: Sequence
@@ -99,7 +101,7 @@ class Ended(Explored):
 
     @property
     def syncers(self) -> dict[str, Any]:
-        """The syncers that there are, by their names."""
+        """The existing syncers, by their names."""
         return {item["metadata"]["name"]: item for item in self.world.kube.objects["eurekasyncers"].values()}
 
     def held(self) -> Held:
@@ -118,7 +120,7 @@ class Ended(Explored):
         return found
 
     def conditions(self) -> Conditions:
-        """The conditions of each syncer: its status and reason, by their names."""
+        """Status and reason of each syncer's conditions Ready and Synced, by the syncer's name."""
         return {
             name: {
                 one["type"]: (one["status"], one["reason"])
@@ -152,7 +154,7 @@ def _step(name: str, spec: Spec | None) -> Step:
 
 
 def tried(seed: int) -> str:
-    """Return the violations of the sequence that this seed draws; empty where there are none."""
+    """Run the sequence of a seed; return its violations, or nothing."""
     sequence = Sequence.draw(seed)
     edited = Ended(
         sequence.first, tuple((wait, _step(name, spec)) for wait, name, spec in sequence.edits), sequence
@@ -213,7 +215,7 @@ def _wrong(edited: Ended, fresh: Ended, last: dict[str, Spec]) -> Iterator[str]:
 
 
 def _alone(last: dict[str, Spec], sequence: Sequence) -> dict[Place, dict[str, Contents]]:
-    """Return the instances that each syncer alone would have at each place, by syncer."""
+    """Return the instances that each syncer would register if it were alone, by place and syncer."""
     found: dict[Place, dict[str, Contents]] = {}
     for name, spec in last.items():
         only = Ended({name: spec}, (), sequence)
@@ -224,5 +226,5 @@ def _alone(last: dict[str, Spec], sequence: Sequence) -> dict[Place, dict[str, C
 
 
 def _owner(contents: Contents | None) -> str:
-    """The syncer's name; empty where there is nothing."""
+    """Return the syncer that owns an instance; empty if there is no instance."""
     return str(contents[2][OWNER_KEY]).rpartition("/")[2] if contents else ""

@@ -1,8 +1,9 @@
-"""Threads and clocks of the code under test, played on one thread: who runs next is decided here.
+"""Threads and clocks of the code under test, simulated on one thread, so that the explorer decides who runs
+next.
 
-A simulated thread is a greenlet. It runs until it waits: for a lock, an event, an answer or its time. Time
-passes only when everybody waits. So the same sequence of decisions gives the same run, however many threads
-the code believes to have.
+A simulated thread is a greenlet. It runs until it waits for a lock, an event, an answer or a time. Time
+passes only when all of them wait. The same sequence of decisions therefore gives the same run, however many
+threads the code believes to have.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from eurekube_provider.dev.eureka.virtual_clock import Clock, Timer
 
 
 class Killed(BaseException):
-    """The process ends here; whatever it still tries to do does not happen."""
+    """The simulated process is dead; nothing that it still tries takes effect."""
 
 
 class Process:
-    """Tasks that live and die together.
+    """Simulated threads (tasks) that live and die together.
 
     :ivar errors: the exceptions that ended a task of it that should have gone on.
     """
@@ -41,7 +42,7 @@ class Process:
 
 
 class Waiter:
-    """A task that waits, in the queue of whom it waits for."""
+    """A waiting task, in the queue of the object for which it waits."""
 
     __slots__ = ("is_over", "task", "timer")
 
@@ -54,9 +55,9 @@ class Waiter:
 class Scheduler:
     """Runs the tasks of all processes, and lets time pass when all of them wait.
 
-    :ivar current: the task that runs; None while none of them does.
-    :ivar chance: one in so many locks is taken after the others had a turn; 0 for never. Without, tasks
-        change places only where they wait.
+    :ivar current: the task that runs; None while none does.
+    :ivar chance: in one of so many acquisitions of a lock, others run first; 0 for never. With 0 tasks change
+        places only where they wait.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -69,7 +70,9 @@ class Scheduler:
         self.chance = 0
 
     def run(self, until_ms: int, is_over: Callable[[], bool] | None = None) -> None:
-        """Let everybody run until then, or until ``is_over``, which is asked between two moments."""
+        """Run tasks and timers until a time, or until ``is_over`` returns True, which is asked between two
+        moments.
+        """
         ready = self._ready
         while True:
             while ready:
@@ -80,14 +83,14 @@ class Scheduler:
                 return
 
     def spawn(self, process: Process, name: str, work: Callable[[], None]) -> Task:
-        """Have ``work`` run as a task of ``process``."""
+        """Start ``work`` as a task of ``process``."""
         task = Task(self, process, name, work)
         process.tasks.add(task)
         self._ready.append((task, True))
         return task
 
     def wait(self, waiters: deque[Waiter], seconds: float | None = None) -> bool:
-        """Have the current task wait in a queue; whether somebody woke it in time."""
+        """Have the current task wait in a queue; return whether another task woke it in time."""
         task = self.current
         if task is None:
             raise AssertionError("nobody waits outside of a task")
@@ -105,17 +108,17 @@ class Scheduler:
         return woken
 
     def give_way(self) -> None:
-        """Let the others go on first, at times."""
+        """Let other tasks run first, at random."""
         task = self.current
         if task is not None and not task.process.is_dead and not task.process.random.randrange(self.chance):
             self.wait(deque(), 0.0)
 
     def sleep(self, seconds: float) -> None:
-        """Have the current task wait for its time."""
+        """Have the current task sleep."""
         self.wait(deque(), seconds)
 
     def wake(self, waiter: Waiter) -> bool:
-        """Let a task go on that waits; False where it waits no more."""
+        """Wake a waiting task; return False if it does not wait any more."""
         if waiter.is_over or waiter.task.process.is_dead:
             return False
         waiter.is_over = True
@@ -153,7 +156,7 @@ class Scheduler:
             self._bury(self._doomed.pop())
 
     def _bury(self, process: Process) -> None:
-        """Unwind what is left of a dead process: whatever it tries on its way raises at once."""
+        """End the tasks of a dead process: whatever they try on their way out raises at once."""
         for task in list(process.tasks):
             if task.let and not task.let.dead:  # one that never ran is only forgotten
                 self.current = task
@@ -163,7 +166,7 @@ class Scheduler:
 
 
 class Task:
-    """A simulated thread: what :class:`threading.Thread` shows of itself."""
+    """A simulated thread, with the public attributes of :class:`threading.Thread`."""
 
     numbers = 0
 
@@ -191,17 +194,17 @@ class Task:
 
 
 _current: Scheduler
-"""The scheduler of the sequence that runs; see :func:`use`."""
+"""The scheduler of the current sequence; see :func:`use`."""
 
 
 def use(scheduler: Scheduler) -> None:
-    """Run simulated work there from now on."""
+    """Run simulated threads on this scheduler from now on."""
     global _current  # noqa: PLW0603 - modules of the code under test are replaced once, not for each sequence
     _current = scheduler
 
 
 class Lock:
-    """Plays :class:`threading.Lock`."""
+    """A simulated :class:`threading.Lock`."""
 
     __slots__ = ("_is_held", "_waiters")
 
@@ -220,7 +223,7 @@ class Lock:
         return _current.wait(self._waiters, None if timeout < 0 else timeout)
 
     def release(self) -> None:
-        """Give it to who waits first."""
+        """Release the lock, or pass it to the task that has waited longest."""
         while self._waiters:
             if _current.wake(self._waiters.popleft()):
                 return
@@ -245,7 +248,7 @@ class Lock:
 
 
 class RLock:
-    """Plays :class:`threading.RLock`."""
+    """A simulated :class:`threading.RLock`."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -275,7 +278,7 @@ class RLock:
 
 
 class Condition:
-    """Plays :class:`threading.Condition`."""
+    """A simulated :class:`threading.Condition`."""
 
     def __init__(self, lock: Lock | RLock | None = None) -> None:
         self._lock = lock if lock is not None else RLock()
@@ -314,7 +317,7 @@ class Condition:
 
 
 class Event:
-    """Plays :class:`threading.Event`."""
+    """A simulated :class:`threading.Event`."""
 
     def __init__(self) -> None:
         self._is_set = False
@@ -338,7 +341,7 @@ class Event:
 
 
 class Semaphore:
-    """Plays :class:`threading.Semaphore`."""
+    """A simulated :class:`threading.Semaphore`."""
 
     def __init__(self, value: int = 1) -> None:
         self._value = value
@@ -364,7 +367,7 @@ class Semaphore:
 
 
 class Thread:
-    """Plays :class:`threading.Thread`."""
+    """A simulated :class:`threading.Thread`."""
 
     def __init__(
         self,
@@ -397,7 +400,7 @@ class Thread:
 
 
 class Local:
-    """Plays :class:`threading.local`."""
+    """A simulated :class:`threading.local`."""
 
     def _values(self) -> dict[str, Any]:
         task = _current.current
@@ -415,13 +418,13 @@ class Local:
 
 
 def process_of_task() -> Process:
-    """The simulated process whose task runs now."""
+    """Return the simulated process whose task is running."""
     assert _current.current is not None
     return _current.current.process
 
 
 class Threading:
-    """In place of the module ``threading``."""
+    """A replacement of the module ``threading``."""
 
     Thread, Lock, RLock, Condition, Event, Semaphore = Thread, Lock, RLock, Condition, Event, Semaphore
     local = Local
@@ -438,7 +441,7 @@ class Threading:
 
 
 def monotonic() -> float:
-    """The model's time in seconds."""
+    """Return the model's time in seconds."""
     return _current.clock.now_ms / 1000
 
 
@@ -447,7 +450,7 @@ def sleep(seconds: float) -> None:
 
 
 class Time:
-    """In place of the module ``time``."""
+    """A replacement of the module ``time``."""
 
     time = monotonic = perf_counter = staticmethod(monotonic)
     sleep = staticmethod(sleep)
@@ -455,7 +458,7 @@ class Time:
 
 
 class Datetime(real_datetime):
-    """In place of the class ``datetime``."""
+    """A replacement of the class ``datetime``."""
 
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> Datetime:
@@ -463,7 +466,7 @@ class Datetime(real_datetime):
 
 
 class Randomness:
-    """In place of the module ``random``: each process draws its own."""
+    """A replacement of the module ``random``: each process has a sequence of its own."""
 
     @staticmethod
     def uniform(low: float, high: float) -> float:
@@ -479,7 +482,7 @@ class Randomness:
 
 
 class SimpleQueue:
-    """Plays :class:`queue.SimpleQueue`."""
+    """A simulated :class:`queue.SimpleQueue`."""
 
     def __init__(self) -> None:
         self._items: deque[Any] = deque()
@@ -507,13 +510,13 @@ class SimpleQueue:
 
 
 class Queue:
-    """In place of the module ``queue``."""
+    """A replacement of the module ``queue``."""
 
     SimpleQueue, Empty = SimpleQueue, real_queue.Empty
 
 
 class Future:
-    """A result that a pool will have."""
+    """The future result of a simulated pool's work."""
 
     def __init__(self) -> None:
         self.is_done = Event()
@@ -528,7 +531,7 @@ class Future:
 
 
 class Pool:
-    """In place of ``ThreadPoolExecutor``; a thread ends when nothing is left to do."""
+    """A replacement of ``ThreadPoolExecutor``, whose threads end when no work is left."""
 
     def __init__(self, max_workers: int = 8, thread_name_prefix: str = "pool") -> None:
         self._most, self._name = max_workers, thread_name_prefix

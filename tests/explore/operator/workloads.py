@@ -1,4 +1,4 @@
-"""The cluster's side: what people, controllers and kubelets do to the objects that an operator watches."""
+"""The acts of people, controllers and kubelets on the objects that an operator watches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ APP = "rating"
 class Pod:
     """One pod as its EndpointSlice shows it.
 
-    :ivar is_open: True if its readiness gates are.
+    :ivar is_open: True if its readiness gates are open.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Pod:
     is_open: bool = True
 
     def endpoint(self) -> dict[str, Any]:
-        """Its line there."""
+        """The pod's endpoint in an EndpointSlice."""
         return {
             "addresses": [self.address],
             "conditions": {
@@ -43,9 +43,9 @@ class Pod:
 class Workloads:
     """One namespace with Services, their pods, and syncers.
 
-    :ivar name_cluster: a person gives the cluster another name: the operator ends, and starts with that.
-    :ivar registers_itself: the Eureka client of a pod, of which name and address are given, registers it, and
-        renews while the pod lives.
+    :ivar name_cluster: gives the cluster another name, with which the operator is started again.
+    :ivar registers_itself: registers a pod, by name and address, as its own Eureka client does, and renews it
+        while the pod lives.
     """
 
     def __init__(self, kube: Kube) -> None:
@@ -57,7 +57,7 @@ class Workloads:
         self._addresses = 0
 
     def service(self, name: str = APP, **labels: str) -> None:
-        """There is a Service, and an EndpointSlice of it."""
+        """Create a Service and its EndpointSlice."""
         metadata = {"namespace": SHOP, "name": name, "labels": labels}
         ports = [{"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"}]
         self.kube.put(
@@ -71,13 +71,13 @@ class Workloads:
         self._publish(name)
 
     def no_service(self, name: str = APP) -> None:
-        """The Service is deleted, and its slice with it."""
+        """Delete a Service and its EndpointSlice."""
         self.kube.delete("services", SHOP, name)
         if name in self._slices:
             self.kube.delete("endpointslices", SHOP, self._slices.pop(name))
 
     def pod(self, name: str, *, ready: bool = True, terminating: bool = False) -> None:
-        """There is a pod, or it has changed."""
+        """Create a pod, or change it."""
         known = self.pods.get(name)
         if known is None:
             self._addresses += 1
@@ -89,7 +89,7 @@ class Workloads:
         self._publish()
 
     def gated_pod(self, name: str) -> None:
-        """There is a pod with the readiness gate, whose containers are ready."""
+        """Create a pod with the readiness gate, whose containers are ready."""
         self._addresses += 1
         known = self.pods[name] = Pod(name, f"10.1.0.{self._addresses}", is_open=False)
         conditions = [{"type": "ContainersReady", "status": "True"}, {"type": "Ready", "status": "False"}]
@@ -104,7 +104,7 @@ class Workloads:
         self._publish()
 
     def kubelet(self, change: Change) -> None:
-        """Compute whether a pod with gates is ready, as its kubelet does; called after each change."""
+        """Update the readiness of a pod with gates, as its kubelet does; called after each change."""
         known = self.pods.get(change.key[1])
         item = self.kube.get("pods", *change.key) if change.kind == "pods" else None
         if known is None or item is None or not (item.get("spec") or {}).get("readinessGates"):
@@ -119,12 +119,12 @@ class Workloads:
             self._publish()
 
     def pod_with_client(self, name: str) -> None:
-        """There is a pod that registers itself."""
+        """Create a pod that registers itself."""
         self.pod(name)
         self.registers_itself(name, self.pods[name].address)
 
     def annotate_syncer(self, annotation: str) -> None:
-        """A person annotates the syncer."""
+        """Annotate the syncer as a person would."""
         metadata = self.kube.objects["eurekasyncers"][SHOP, APP]["metadata"]
         annotations = {**(metadata.get("annotations") or {}), annotation: "now"}
         self.kube.put(
@@ -133,26 +133,26 @@ class Workloads:
         )
 
     def no_pod(self, *names: str) -> None:
-        """Pods are gone."""
+        """Delete pods."""
         for name in names:
             self.pods.pop(name, None)
             self.kube.delete("pods", SHOP, name)
         self._publish()
 
     def another_slice(self) -> None:
-        """The same endpoints are reported in another slice."""
+        """Move the endpoints to a new slice."""
         for name, before in list(self._slices.items()):
             self._slices[name] = f"{before}x"
             self._publish(name)
             self.kube.delete("endpointslices", SHOP, before)
 
     def syncer(self, name: str = APP, **spec: Any) -> None:
-        """There is a syncer, or it asks for something else."""
+        """Create a syncer, or change its spec."""
         wanted = {"mode": "pod", "selector": {"app": APP}, **spec}
         self.kube.put("eurekasyncers", {"metadata": {"namespace": SHOP, "name": name}, "spec": wanted})
 
     def no_syncer(self, name: str = APP) -> None:
-        """A person deletes a syncer."""
+        """Delete a syncer as a person would."""
         self.kube.delete("eurekasyncers", SHOP, name)
 
     def _publish(self, *names: str) -> None:

@@ -1,7 +1,8 @@
-"""All that an operator can reach is the explorer's: Eureka, the Kubernetes API, time, chance and its own end.
+"""The simulated world of an operator, which reaches nothing else: Eureka, the Kubernetes API, time, chance
+and its own death.
 
-The code of the operator is not changed for it: its modules get other threads and clocks, its connections
-another wire.
+The operator's code is not changed for it: its modules get other threads and clocks, and its connections
+another transport.
 """
 
 from __future__ import annotations
@@ -52,20 +53,20 @@ from tests.model.played_transport import PlayedTransport
 URLS = tuple(f"http://eureka-{number}:8761/eureka" for number in (1, 2, 3))
 
 OTHER_URL = "http://other:8761/eureka"
-"""Of a second Eureka, with a connection of its own."""
+"""The URL of a second Eureka, which has a connection of its own."""
 
 BALANCER_URL = "http://balancer:8761/eureka"
-"""Behind which all servers answer in turn."""
+"""The URL of a balancer behind which all servers answer in turn."""
 
 WIRE_SECONDS = 0.001
-"""How long a request is under way, and its answer again."""
+"""Seconds that a request takes to the server, and its answer back."""
 
 _NAMESPACE = "eurekube-system"
 _API = "https://kubernetes"
 
 
 class Fault(Enum):
-    """The fate of one request."""
+    """What happens to one request."""
 
     LOST_BEFORE = "lost before it arrived"
     LOST_AFTER = "carried out, and the answer lost"
@@ -78,18 +79,18 @@ class Fault(Enum):
 
     @property
     def kills(self) -> bool:
-        """Return whether the process ends."""
+        """True if the process dies."""
         return self in (Fault.KILLED_BEFORE, Fault.KILLED_AFTER)
 
 
 Happening = Fault | Callable[[Any], None]
-"""Or somebody else acts, just before the request is carried out."""
+"""A fault of a request, or an act of others just before the request is carried out."""
 
 
 class Servers(EurekaCluster):
-    """One Eureka cluster; what its servers tell each other is seen as well.
+    """One Eureka cluster that reports the batches between its servers.
 
-    :ivar on_batch: called after each batch from one to another.
+    :ivar on_batch: called after each batch from one server to another.
     """
 
     def __init__(self, urls: Sequence[str], clock: Clock | None = None) -> None:
@@ -98,9 +99,9 @@ class Servers(EurekaCluster):
         super().__init__(urls, clock)
 
     def balanced(self, request: ServerRequest) -> ServerResponse:
-        """Ask through a balancer, which takes the servers in turn and leaves out those that are down.
+        """Send a request through a balancer, which takes the running servers in turn.
 
-        :raises NoAnswer: all are.
+        :raises NoAnswer: no server runs.
         """
         for _ in self.urls:
             url = self.urls[self._balanced % len(self.urls)]
@@ -123,15 +124,15 @@ class World:
 
     :ivar other: a second Eureka.
     :ivar faults: the fault at a request, by its number.
-    :ivar is_counting: True if requests are noted now.
-    :ivar is_calm: True if nothing goes wrong any more: what is asked then has no number.
-    :ivar trace: the requests since then, and the events.
-    :ivar places: of each number, what was asked.
+    :ivar is_counting: True if requests are numbered and traced now.
+    :ivar is_calm: True if nothing goes wrong any more: requests get no number then.
+    :ivar trace: the requests since numbering began, and the events.
+    :ivar places: the request of each number.
     :ivar changed: called after each request that may have changed something in Eureka.
     :ivar disturbed_ms: until when something was not as it should be.
     :ivar was_silent: True if an answer was lost or late, or servers did not reach each other.
-    :ivar wait_share: how much of the time that an answer is waited for passes: less than all of it where one
-        loop waits for whom threads would wait for beside each other.
+    :ivar wait_share: the share of each wait for an answer that really passes: less than 1 where one loop
+        waits in turn for answers for which threads would wait side by side.
     """
 
     cluster: Servers
@@ -155,7 +156,7 @@ class World:
 
     @classmethod
     def of(cls, servers: int, seed: int = 0, scheduler_type: type[Scheduler] = Scheduler) -> World:
-        """A new one, in which nothing has happened yet."""
+        """Make a new world, in which nothing has happened."""
         cluster = Servers(URLS[:servers])
         other = Servers([OTHER_URL], cluster.clock)
         scheduler = scheduler_type(cluster.clock)
@@ -166,11 +167,11 @@ class World:
 
     @property
     def now_ms(self) -> int:
-        """The model's time."""
+        """The model's time in milliseconds."""
         return self.cluster.clock.now_ms
 
     def note(self, what: str) -> None:
-        """Write something into the trace."""
+        """Add a line to the trace, once requests are numbered."""
         if self.is_counting:
             self.trace.append(f"{self.now_ms - self._began_ms:>7} ms  {what}")
 
@@ -179,25 +180,25 @@ class World:
         return 1_800_000_000_000
 
     def begin_faults(self, faults: Mapping[int, Happening]) -> None:
-        """Number the requests from here on."""
+        """Number the requests from now on, and let the faults happen."""
         self.faults, self.is_counting = faults, True
 
     def end_faults(self) -> None:
-        """Nothing goes wrong from here on."""
+        """Let nothing go wrong from now on."""
         self.faults, self.is_calm = {}, True
 
     def disturb(self, until_ms: int = 0) -> None:
-        """Something happened that the operator needs time for."""
+        """Note a disturbance, for which the operator needs time."""
         self.disturbed_ms = max(self.disturbed_ms, self.now_ms, until_ms)
 
     def begin_process(self) -> Process:
-        """A process of another replica."""
+        """Begin the process of another replica."""
         process = Process(f"replica-{len(self.processes)}", self.seed)
         self.processes.append(process)
         return process
 
     def start(self, settings: Settings) -> tuple[Process, Any]:
-        """Start a replica; what ends it in peace is returned with it."""
+        """Start a replica; return its process, and the event that stops it in order."""
         process = self.begin_process()
         stop = threads.Event()
         self.scheduler.spawn(process, "main", lambda: run.run(settings, stop))  # type: ignore[arg-type]
@@ -206,7 +207,7 @@ class World:
     def exchange(
         self, process: Process, url: str, request: ServerRequest, timeout_seconds: float
     ) -> ServerResponse:
-        """One request to a server.
+        """Send one request to a Eureka server.
 
         :raises TimedOut: no answer came.
         """
@@ -233,10 +234,10 @@ class World:
     def ask_kube(
         self, process: Process, method: str, path: str, query: Mapping[str, str], body: Any, seconds: float
     ) -> Any:
-        """One request to the API server.
+        """Send one request to the API server.
 
         :raises KubernetesError: no answer came.
-        :raises Refused: the answer is no success.
+        :raises Refused: the answer is not a success.
         """
         seconds *= self.wait_share
         place = Path.parse(path)
@@ -263,9 +264,9 @@ class World:
         return json.loads(json.dumps(answer))
 
     def kill(self, process: Process) -> None:
-        """End a process here.
+        """Kill a process now.
 
-        :raises Killed: it is the caller's.
+        :raises Killed: the caller belongs to it.
         """
         self.note(f"!! {process.name} is killed")
         self.disturb()
@@ -273,13 +274,13 @@ class World:
         self.scheduler.kill(process)
 
     def kill_later(self, process: Process) -> None:
-        """End a process as soon as the one that runs waits."""
+        """Kill a process as soon as the running task waits."""
         self.cluster.clock.after(0, lambda: None if process.is_dead else self.kill(process))
 
     def happening_at(self, process: Process, what: str, *, is_dull: bool) -> Happening | None:
-        """Return the event that this sequence has at one place of a process; None for nothing.
+        """Count a request of a process; return the event that this sequence has for it, or None.
 
-        :raises Killed: the process has ended before.
+        :raises Killed: the process is dead.
         """
         if process.is_dead:
             raise Killed
@@ -367,7 +368,7 @@ def _host(url: str) -> str:
 
 
 class _Wire(PlayedTransport):
-    """In place of the transport: the same door, and the world behind it."""
+    """A replacement of the transport that sends requests to the simulated world."""
 
     world: World
 
@@ -381,17 +382,17 @@ class _Wire(PlayedTransport):
 
 
 class _Reply:
-    """In place of urllib3's response."""
+    """A replacement of urllib3's response."""
 
     def __init__(self, status_code: int, data: bytes = b"", lines: Iterator[bytes] | None = None) -> None:
         self.status, self.data, self._lines = status_code, data, lines or iter(())
 
     def stream(self, *_: object, **__: object) -> Iterator[bytes]:
-        """The lines of a watch."""
+        """Return the lines of a watch."""
         return self._lines
 
     def close(self) -> None:
-        """Nobody reads on."""
+        """End the watch: nobody reads on."""
         if hasattr(self._lines, "close"):
             self._lines.close()
 
@@ -424,7 +425,7 @@ def _send(
 
 
 class _Client:
-    """In place of the official client's: what our access to the API takes from it."""
+    """A replacement of the official Kubernetes client, with the parts that our access to the API uses."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -439,7 +440,7 @@ def _load(*_: object, **__: object) -> KubeAccess:
 
 
 class _Nothing:
-    """In place of parts that are not explored: triggers of stacks, the check of oneself."""
+    """A replacement of parts that are not explored: triggers of stacks, and the self-check."""
 
     def __init__(self, *_: object, **__: object) -> None:
         pass
@@ -449,19 +450,19 @@ class _Nothing:
 
 
 class _Uuids:
-    """In place of the module ``uuid``."""
+    """A replacement of the module ``uuid``."""
 
     @staticmethod
     def uuid4() -> uuid.UUID:
-        """A number that the sequence draws."""
+        """Return a UUID from the random numbers of the sequence."""
         return uuid.UUID(int=threads.process_of_task().random.getrandbits(128))
 
 
 class _Errors(logging.Handler):
-    """Exceptions that nobody expected are logged with their trace: they are remembered."""
+    """A log handler that records unexpected exceptions, which our code logs with their traceback."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Remember it."""
+        """Record the exception of a log line."""
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
             _Wire.world.logged.append(f"{record.getMessage()}: {type(error).__name__}: {error}")
@@ -480,7 +481,7 @@ INSTEAD = {
 
 @contextlib.contextmanager
 def owned() -> Iterator[None]:
-    """Have the operator's code reach nothing but a :class:`World`, until the end of the block."""
+    """Have the operator's code reach nothing but a :class:`World` while the block runs."""
     with contextlib.ExitStack() as stack:
 
         def replace(thing: Any, name: str, value: Any) -> None:
@@ -528,7 +529,7 @@ def owned() -> Iterator[None]:
 
 
 def own_defaults(module: Any, replace: Callable[[Any, str, Any], None]) -> None:
-    """Functions that take the time from their defaults take the model's."""
+    """Replace default arguments of a module's functions that are functions of the module ``time``."""
     for thing in list(vars(module).values()):
         if getattr(thing, "__module__", None) != module.__name__:
             continue
@@ -542,7 +543,7 @@ def own_defaults(module: Any, replace: Callable[[Any, str, Any], None]) -> None:
 
 
 def _of_time(default: Any) -> Any:
-    """Return the replacement of a function of the module ``time``; anything else as it is."""
+    """Return the simulated counterpart of a function of the module ``time``; anything else unchanged."""
     for real, model in ((time.monotonic, threads.monotonic), (time.sleep, threads.sleep)):
         if default is real:
             return model

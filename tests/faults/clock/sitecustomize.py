@@ -1,7 +1,8 @@
-"""Python reads this at its start: a wall clock that others can step, for the operator's process alone.
+"""A module that Python imports at its start: it gives the operator's process a wall clock that a test can
+step.
 
-The seconds by which it is ahead stand in the file that STEPPED_CLOCK names. What counts elapsed time
-(``time.monotonic``, the boot time, a wait) goes on as it is, as when somebody sets a machine's clock.
+The file that STEPPED_CLOCK names contains the seconds by which the clock is ahead. Clocks of elapsed time
+(``time.monotonic``, the boot time, a wait) are not changed, as when a person sets a machine's clock.
 """
 
 import datetime
@@ -24,7 +25,7 @@ def _time() -> float:
 class _Datetime(datetime.datetime):
     @classmethod
     def now(cls, tz: datetime.tzinfo | None = None) -> Self:
-        """As the stepped clock has it."""
+        """Return the time of the stepped clock."""
         return cls.fromtimestamp(_time(), tz)
 
 

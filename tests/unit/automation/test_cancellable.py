@@ -1,4 +1,4 @@
-"""Pulumi's CLI as a process: cancelled in order, then by force, and never left without an answer."""
+"""Cancellation of Pulumi's CLI: by interruption, then by kill, always with a result."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ while [ -e {gate} ]; do sleep 0.05; done
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Iterator[Path]:
-    """The CLI waits as long as it is there.
+    """Yield a file; the CLI waits as long as the file exists.
 
-    What a shell starts in the background ignores SIGINT, and so would the CLI that we start.
+    SIGINT is reset, because a shell's background jobs ignore it, and so would the CLI.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     (tmp_path / "gate").touch()
@@ -38,7 +38,7 @@ def gate(tmp_path: Path) -> Iterator[Path]:
 
 
 def played(gate: Path, monkeypatch: pytest.MonkeyPatch, on_interrupt: str, cancel_seconds: float) -> Path:
-    """A CLI that works until the gate opens, and does this when it is interrupted.
+    """Put a fake CLI on PATH that works until the gate opens, and runs ``on_interrupt`` when interrupted.
 
     :param cancel_seconds: between two interruptions, and before it is killed.
     """
@@ -54,7 +54,7 @@ def played(gate: Path, monkeypatch: pytest.MonkeyPatch, on_interrupt: str, cance
 
 
 def test_a_deadline_cancels_in_order(gate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CLI is interrupted, and the result says after how long."""
+    """At its deadline a run is interrupted, and the result says after which time."""
     folder = played(gate, monkeypatch, "exit 8", cancel_seconds=30)
     (folder / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
 
@@ -71,7 +71,7 @@ def test_a_deadline_cancels_in_order(gate: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_does_not_listen_is_killed(gate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two interruptions, and then by force."""
+    """A CLI that ignores two interruptions is killed; its record stays, as it may have left a lock."""
     folder = played(gate, monkeypatch, ":", cancel_seconds=2)
     cli = cancellable.Cancellable(ProcessRecords(folder / "runs", "dev"))
     errors: list[Exception] = []
@@ -99,7 +99,7 @@ def test_what_does_not_listen_is_killed(gate: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_run_that_cannot_be_written_down_is_not_begun(gate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody could end it, nor tell its lock from another's."""
+    """A run whose process record cannot be written is not started: its lock could not be recognized later."""
     folder = played(gate, monkeypatch, "exit 8", cancel_seconds=30)
     (folder / "runs").touch()
     cli = cancellable.Cancellable(ProcessRecords(folder / "runs", "dev"))

@@ -1,8 +1,9 @@
-"""The meaning of a preview for discovery, as a reviewer and a machine read it.
+"""Summaries of a preview's effect on discovery, for reviewers and programs.
 
-The previews in ``summaries`` were printed by a real Pulumi CLI for stacks in a real Eureka and cluster, and
-trimmed: no source positions, no providers. After a change on purpose,
-EUREKUBE_WRITE_GOLDEN=1 writes the expected texts again; read what they say then.
+A real Pulumi CLI printed the previews in ``summaries`` for stacks in a real Eureka and cluster; source
+positions
+and providers were trimmed. After an intended change, EUREKUBE_WRITE_GOLDEN=1 writes the expected texts again;
+read them then.
 """
 
 from __future__ import annotations
@@ -57,12 +58,12 @@ KINDS = [
 
 
 def previewed(name: str) -> Discovery:
-    """The summary of one of the previews."""
+    """Return the summary of a stored preview."""
     return summarise(read_event_log((FOLDER / name).read_text()))
 
 
 def golden(name: str, text: str) -> str:
-    """Return the expected text."""
+    """Return the expected text, after writing it if EUREKUBE_WRITE_GOLDEN is set."""
     path = FOLDER / name
     if os.environ.get("EUREKUBE_WRITE_GOLDEN"):
         path.write_text(text)
@@ -71,7 +72,7 @@ def golden(name: str, text: str) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_comment_tells_what_would_happen(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command prints it, short enough for a comment."""
+    """``summary`` prints the expected comment, shorter than 2000 characters."""
     assert main(["summary", str(FOLDER / f"{kind}.json")]) == 0
     text = capsys.readouterr().out
     assert text == golden(f"{kind}.md", text)
@@ -79,7 +80,7 @@ def test_a_comment_tells_what_would_happen(kind: str, capsys: pytest.CaptureFixt
 
 
 def by_the_native_provider(preview: str) -> str:
-    """Return the CLI's output for the same stack with the native provider."""
+    """Return a preview rewritten as the native provider's, with its types and property names."""
     for ours, native in ((INSTANCE_TYPE, NATIVE_INSTANCE_TYPE), (APPLICATION_TYPE, NATIVE_APPLICATION_TYPE)):
         preview = preview.replace(f"{ours}::", f"{native}::").replace(f'"{ours}"', f'"{native}"')
     document = json.loads(preview)
@@ -93,7 +94,7 @@ def by_the_native_provider(preview: str) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_registrations_of_the_native_provider_are_reported_alike(kind: str) -> None:
-    """Its types and the names of its properties are others."""
+    """A preview of the native provider has the same summary as that of the dynamic one."""
     text = (FOLDER / f"{kind}.json").read_text()
     native = by_the_native_provider(text)
     assert f"{INSTANCE_TYPE}::" not in native
@@ -102,14 +103,14 @@ def test_registrations_of_the_native_provider_are_reported_alike(kind: str) -> N
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "thousand"])
 def test_a_machine_reads_the_same_as_json(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """With nothing folded or left out."""
+    """``summary --format json`` prints the expected summary, complete."""
     assert main(["summary", "--format", "json", str(FOLDER / f"{kind}.json")]) == 0
     text = capsys.readouterr().out
     assert text == golden(f"{kind}.summary.json", text)
 
 
 def test_a_thousand_instances_are_listed_one_by_one_for_a_machine() -> None:
-    """500 come, 200 go, 300 get another zone, and 200 stay."""
+    """The JSON of a large preview lists each of 500 new, 200 leaving and 300 changed instances."""
     (application,) = previewed("thousand.json").applications
     assert (application.before, application.after) == (700, 1000)
     assert [len(application.of(kind)) for kind in ChangeKind] == [500, 200, 0, 300]
@@ -121,7 +122,10 @@ def test_a_thousand_instances_are_listed_one_by_one_for_a_machine() -> None:
 
 
 def test_an_event_log_says_the_same_and_how_many_there_are() -> None:
-    """It tells what stays, too, so that the instances can be counted."""
+    """An event log gives the same summary as a preview document, and the counts of instances, as it has
+    unchanged
+    resources.
+    """
     document, log = previewed("replacement.json"), previewed("replacement.events")
     (moved,) = log.applications
     assert (moved.before, moved.after) == (1, 1)
@@ -129,14 +133,14 @@ def test_an_event_log_says_the_same_and_how_many_there_are() -> None:
 
 
 def test_drift_is_reported_from_the_stacks_side() -> None:
-    """The state is the old, and what Eureka holds the new: who is gone, and what was changed by hand."""
+    """The drift report shows the state as the old side and Eureka as the new side."""
     found = summarise_drift(read_event_log((FOLDER / "drift.events").read_text()))
     text = drift_report(found)
     assert text == golden("drift.md", text)
 
 
 def previewed_application(old: dict[str, Any] | None, new: dict[str, Any] | None) -> Discovery:
-    """The summary of what happens to the EurekaApplication ``billing``."""
+    """Return the summary of a change of the EurekaApplication ``billing``."""
     urn = f"urn:pulumi:dev::shop::{APPLICATION_TYPE}::billing"
     shared = {
         "application": "BILLING",
@@ -156,11 +160,11 @@ def previewed_application(old: dict[str, Any] | None, new: dict[str, Any] | None
 
 
 OPERATORS = [("eurekube:index:EurekubeOperator", GUARD_TYPE), ("eurekube:index:Operator", NATIVE_GUARD_TYPE)]
-"""The component of Python and the native provider's, each with what guards it."""
+"""Types of the operator component and of its guard, for Python and for the native provider."""
 
 
 def transcript_of_an_operator(operation: str, operator: str, guard: str) -> StepLog:
-    """Return the CLI's output where an operator, with its contents, comes, changes or goes."""
+    """Return the CLI's output for the creation, update or deletion of an operator and its contents."""
     inside = ("kubernetes:apps/v1:Deployment", "kubernetes:eurekube.io/v1alpha1:EurekaSyncer", guard)
     state = {"inputs": {"metadata": {"namespace": "shop", "name": "rating"}}, "outputs": {}}
     steps = []
@@ -178,7 +182,10 @@ def transcript_of_an_operator(operation: str, operator: str, guard: str) -> Step
 def test_an_operator_for_every_language_is_described_as_pythons(
     operation: str, summarised: Callable[[StepLog], Discovery]
 ) -> None:
-    """One that goes takes its renewals along; neither it nor its guard counts as an object of a cluster."""
+    """The native operator has the same summary as Python's; its deletion gives a warning, and neither
+    operator nor
+    guard counts as a Kubernetes object.
+    """
     python, native = (summarised(transcript_of_an_operator(operation, *each)) for each in OPERATORS)
     assert native == python
     warned = [("eurekube", "the operator goes")] if operation == "delete" else []
@@ -188,7 +195,7 @@ def test_an_operator_for_every_language_is_described_as_pythons(
 
 
 def unknowns(summary: Discovery) -> list[str]:
-    """Return the things that the summary calls unknown."""
+    """Return the texts of the summary's warnings about unknown values."""
     assert {each.concern for each in summary.warnings} <= {Concern.UNKNOWN}
     return [each.text for each in summary.warnings]
 
@@ -197,7 +204,9 @@ A, B = {"host_name": "192.0.2.1"}, {"host_name": "192.0.2.2"}
 
 
 def test_an_instance_that_is_not_known_yet_is_one_all_the_same() -> None:
-    """It is counted and named; whether one that is there already changes is not said."""
+    """An instance whose values are unknown in the preview is counted and named; changes of it are not
+    claimed.
+    """
     summary = previewed_application(
         {"instances": {"a": A, "b": B}}, {"instances": {"a": UNKNOWN, "c": UNKNOWN}}
     )
@@ -215,7 +224,7 @@ def test_an_instance_that_is_not_known_yet_is_one_all_the_same() -> None:
 
 
 def test_what_only_a_state_has_is_no_change_of_an_instance() -> None:
-    """Where one instance comes, those that stay are not asked to change."""
+    """Properties that only a state has cause no change of instances that stay."""
     written = {"created": "2026-11-23T03:56:42+00:00", "incarnation": "0920f666"}
     found: dict[str, Any] = {"statuses": {}, "held_by_others": {}}
     old = {"instances": {"a": A}, "still_enforced": True, **written, **found}
@@ -224,7 +233,10 @@ def test_what_only_a_state_has_is_no_change_of_an_instance() -> None:
 
 
 def test_what_callers_of_an_old_url_may_lose_is_counted() -> None:
-    """Only Eureka knows whether two URLs lead to it; lists that share one are the same, in any order."""
+    """A move to another Eureka URL warns that callers of the old one lose the UP instances; URL lists that
+    share a URL
+    count as the same Eureka.
+    """
     old = {"instances": {"a": A, "b": B}, "statuses": {"b": "DOWN"}, "drain_seconds": 9}
     summary = previewed_application(old, {"instances": {"a": A, "b": B}, "service_url": "http://f"})
     (warned,) = summary.warnings
@@ -253,7 +265,7 @@ def test_what_callers_of_an_old_url_may_lose_is_counted() -> None:
     ],
 )
 def test_metadata_that_is_not_shown_is_not_taken_for_none(mark: str, expected: str) -> None:
-    """Neither an application's nor an instance's: what was there is not said to go."""
+    """Unknown or secret metadata is shown as such, and not as removed."""
     old = {"metadata": {"tier": "gold"}, "instances": {"a": A, "b": {**B, "metadata": {"rack": "7"}}}}
     new = {"metadata": mark, "instances": {"a": A, "b": {**B, "metadata": mark}}}
     summary = previewed_application(old, new)
@@ -268,7 +280,7 @@ def test_metadata_that_is_not_shown_is_not_taken_for_none(mark: str, expected: s
 
 @pytest.mark.parametrize("is_there", ["before", "after", "before and after"])
 def test_secret_instances_are_not_shown(is_there: str) -> None:
-    """Nor are they said to come, to go, or to stay as they are."""
+    """Secret instances are reported only as secret, not as coming, leaving or unchanged."""
     old = {"instances": MASKED} if "before" in is_there else None
     new = {"instances": MASKED} if "after" in is_there else None
     summary = previewed_application(old, new)
@@ -277,7 +289,7 @@ def test_secret_instances_are_not_shown(is_there: str) -> None:
 
 
 def test_a_drain_that_is_not_known_yet_is_none() -> None:
-    """One that is a number is reported."""
+    """An unknown or secret drain time is reported as 0, a known one as its number."""
     changes: list[DiscoveryChange] = []
     for drain_seconds in (100.0, UNKNOWN, MASKED):
         (application,) = previewed_application(
@@ -288,7 +300,7 @@ def test_a_drain_that_is_not_known_yet_is_none() -> None:
 
 
 def test_a_secret_is_the_same_in_a_document_and_in_events() -> None:
-    """Events have an object in its place, of which nothing is shown."""
+    """Secrets of an event log, which are objects there, are hidden as those of a preview document."""
     assert '"ciphertext"' in (FOLDER / "untold.events").read_text()
     assert previewed("untold.events") == previewed("untold.json")
 
@@ -296,7 +308,7 @@ def test_a_secret_is_the_same_in_a_document_and_in_events() -> None:
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "thousand"])
 @pytest.mark.parametrize("mark", [UNKNOWN, MASKED])
 def test_every_property_may_be_left_out(kind: str, mark: str) -> None:
-    """Each by itself, before or after, however deep it lies: there is a comment, without Pulumi's mark."""
+    """Any one property may be unknown or secret: a summary is still made, without Pulumi's mark in it."""
     document = json.loads((FOLDER / f"{kind}.json").read_text())
     states = [step[name] for step in document["steps"] for name in ("oldState", "newState") if name in step]
     maps = [state[name] for state in states for name in ("inputs", "outputs") if name in state]
@@ -312,7 +324,7 @@ def test_every_property_may_be_left_out(kind: str, mark: str) -> None:
 
 
 def test_what_a_program_writes_is_never_markup() -> None:
-    """A value cannot close its code span, break the table, fold something away or call people."""
+    """Values from a program are escaped in a comment, so that they make no markup, links or mentions."""
     (application,) = previewed("gain-and-loss.json").applications
     nasty = "`</details>\n\n| @everyone #7 GH-8 a/b#9 **safe** www.x.y http://z <img src=x> [x](http://y)\x1b\u202e"
     change = DiscoveryChange(ChangeKind.CHANGES, nasty, nasty, details={nasty: (nasty, nasty)})
@@ -332,7 +344,7 @@ def test_what_a_program_writes_is_never_markup() -> None:
 
 
 def test_a_comment_never_grows_beyond_what_a_forge_takes() -> None:
-    """Details go first; the counts stay."""
+    """A comment that would be too long loses its details first and keeps the counts; whole lines are cut."""
     summary = previewed("gain-and-loss.json")
     (application,) = summary.applications
     changes = tuple(
@@ -354,7 +366,7 @@ def test_a_comment_never_grows_beyond_what_a_forge_takes() -> None:
 
 
 def test_what_is_too_long_is_not_written_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the table alone is more than a forge takes, no application's details are put into words."""
+    """When the table alone exceeds the limit, no details are rendered."""
     reported: list[str] = []
 
     def escaped(text: str) -> str:
@@ -372,12 +384,12 @@ def test_what_is_too_long_is_not_written_to_its_end(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_value_that_is_long_is_cut() -> None:
-    """Nobody reads it, and it would take the place of the others."""
+    """A value is cut to 300 characters."""
     assert code("x" * 10_000) == f"`{'x' * 300}…`"
 
 
 def test_drift_elsewhere_is_drift() -> None:
-    """Where only other resources were changed, it is not said that nothing was."""
+    """The report does not say "nothing was changed" if resources other than registrations drifted."""
     found = summarise_drift(read_event_log((FOLDER / "drift.events").read_text()))
     nothing = replace(found, applications=(), syncers=(), refused=(), warnings=(), other_changes={})
     assert "Nothing was changed behind the stack's back." in drift_report(nothing)
@@ -389,7 +401,7 @@ def test_drift_elsewhere_is_drift() -> None:
 
 
 def drifted(new: dict[str, Any], old: dict[str, Any] | None = None, operation: str = "update") -> Discovery:
-    """The report on the EurekaApplication ``billing``, of which a refresh finds ``new``."""
+    """Return the drift report on the EurekaApplication ``billing`` when a refresh finds ``new``."""
     urn = f"urn:pulumi:dev::shop::{APPLICATION_TYPE}::billing"
     own = {
         "application": "BILLING",
@@ -421,7 +433,10 @@ def drifted(new: dict[str, Any], old: dict[str, Any] | None = None, operation: s
 def test_a_self_renewed_application_that_came_back_is_not_refused(
     incarnation: str, new: dict[str, Any], concerns: list[str], refused: list[str]
 ) -> None:
-    """A preview tells what the update does: nothing says of what was only imported that it ever was ours."""
+    """An application that renews itself and is registered again at its address is taken back with a warning;
+    at another
+    address, renewed by an operator, or only imported, it is refused.
+    """
     old = {"instances": {"a": A}, "renewer": "self", "held_by_others": {"a": ""}, "incarnation": incarnation}
     summary = previewed_application(old, {"instances": {"a": A}, "renewer": "self", **new})
     assert [each.concern for each in summary.warnings] == concerns
@@ -448,7 +463,7 @@ TAKEN = {"held_by_others": {"a": "stack/acme/legacy/prod/x"}}
 def test_drift_names_whose_an_instance_is_and_who_renews_it(
     new: dict[str, Any], details: dict[str, tuple[str, str]]
 ) -> None:
-    """The instance in its place is the one that is named."""
+    """Drift in owner, renewer, incarnation or enforced status is reported for the instance concerned."""
     found = drifted(new)
     (application,) = found.applications
     assert [(each.name, each.details) for each in application.changes] == [("a", details)]
@@ -456,7 +471,7 @@ def test_drift_names_whose_an_instance_is_and_who_renews_it(
 
 
 def test_drift_that_an_earlier_refresh_has_reported_is_reported_again() -> None:
-    """No update heals it, and the next refresh finds nothing new."""
+    """Drift that stands in the state already is reported again, because no update removes it."""
     (application,) = drifted(TAKEN, TAKEN, "same").applications
     assert [(each.name, list(each.details)) for each in application.changes] == [("a", ["owner"])]
     assert not drifted({}, operation="same").applications
@@ -470,7 +485,7 @@ def test_drift_that_an_earlier_refresh_has_reported_is_reported_again() -> None:
     ],
 )
 def test_a_difference_that_is_of_no_instance_is_reported(new: dict[str, Any], expected: str) -> None:
-    """A report that says that nothing was changed goes with no exit code that says otherwise."""
+    """A difference that concerns no instance is reported, so that report and exit code agree."""
     found = drifted(new)
     assert [(each.about, each.text) for each in found.warnings] == [("billing", expected)]
     report = drift_report(found)
@@ -479,7 +494,7 @@ def test_a_difference_that_is_of_no_instance_is_reported(new: dict[str, Any], ex
 
 
 def test_a_difference_of_what_stands_nowhere_else_is_reported() -> None:
-    """A component, or a provider, differs in the state alone."""
+    """A difference of a component or provider, which exists only in the state, is reported."""
     step = {"op": "update", "urn": "urn:pulumi:dev::shop::pulumi:providers:eurekube::default"}
     state = {"type": "pulumi:providers:eurekube", "inputs": {}, "outputs": {}}
     document = {"steps": [{**step, "oldState": state, "newState": state}], "changeSummary": {"update": 1}}
@@ -492,7 +507,7 @@ def test_a_difference_of_what_stands_nowhere_else_is_reported() -> None:
     "text", ["", "Previewing update (dev):", "[]", '{"steps": [{}]}', "{}", '{"x": 1}\n{']
 )
 def test_something_else_is_refused_with_a_sentence(text: str, tmp_path: Path) -> None:
-    """It says what is wanted, or that there is nothing in it."""
+    """Input that is neither a preview nor an event log is refused with one sentence."""
     with pytest.raises(ConfigurationError, match="neither"):
         read_event_log(text)
     (tmp_path / "it").write_text(text)
@@ -501,7 +516,7 @@ def test_something_else_is_refused_with_a_sentence(text: str, tmp_path: Path) ->
 
 
 def test_the_summary_is_json_all_through() -> None:
-    """Nothing in it needs more than JSON has."""
+    """A summary can be written as JSON; one without changes is empty."""
     summary = previewed("foreign-owner.json")
     assert json.loads(json.dumps(summary.to_json()))["refused"][0]["name"] == "billing"
     nothing = previewed("nothing.json")

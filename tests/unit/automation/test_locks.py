@@ -1,4 +1,4 @@
-"""Owners of locks: a process of ours that is certainly dead, or somebody whose work must not be broken."""
+"""Holders of a stack's locks: a dead process of ours, or another one whose lock must stay."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ end or delete the lock file with `pulumi cancel`.
 
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
-    """One that waits to be killed."""
+    """Yield a process that waits to be killed."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as running:
         yield running
         running.kill()
@@ -41,17 +41,17 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture
 def records(tmp_path: Path) -> ProcessRecords:
-    """Of one stack."""
+    """Return the process records of one stack."""
     return ProcessRecords(tmp_path / "runs", f"{tmp_path}/dev", former="before")
 
 
 def lock(pid: int, host: str | None = None, since: datetime | None = None) -> Holder:
-    """Return the lock of a process that took the stack a moment after its start."""
+    """Return the lock of a process, taken now unless a time is given."""
     return Holder("me", host or socket.gethostname(), pid, since or datetime.now(UTC))
 
 
 def test_a_refusal_names_its_holders() -> None:
-    """Each with user, host, process and time, as a file backend tells them."""
+    """Holders are read from Pulumi's refusal with user, host, process and time."""
     first, second = holders(REFUSAL)
     assert first == Holder("ci", "builder-1", 17, datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     assert (second.user, second.host, second.pid) == ("d.o@e", "laptop", 4242)
@@ -62,7 +62,9 @@ def test_a_refusal_names_its_holders() -> None:
 def test_only_a_dead_process_of_ours_left_its_lock(
     records: ProcessRecords, process: subprocess.Popen[bytes]
 ) -> None:
-    """Not one that runs, not one that we did not start, and not what its number did before."""
+    """Only a lock of a recorded process that is dead counts as left: not of a running, foreign or earlier
+    process.
+    """
     records.add(process.pid, datetime.now(UTC))
     ours = lock(process.pid)
     assert not records.all_ours_and_dead((ours,))
@@ -81,7 +83,7 @@ def test_only_a_dead_process_of_ours_left_its_lock(
 def test_a_number_that_came_round_again_is_another_process(
     records: ProcessRecords, process: subprocess.Popen[bytes]
 ) -> None:
-    """A process that is younger than the lock did not take it; another one may have."""
+    """When a process id is used again, the new process, younger than the lock, does not hold the lock."""
     earlier = datetime.now(UTC) - timedelta(hours=1)
     written = records.add(process.pid, earlier)
     text = written.read_text()
@@ -95,9 +97,9 @@ def test_a_number_that_came_round_again_is_another_process(
 def test_the_next_bearer_of_a_number_takes_no_record_along(
     records: ProcessRecords, process: subprocess.Popen[bytes], is_named_as_before: bool
 ) -> None:
-    """A container began again, and its run has a dead one's number: that one's lock can still be released.
-
-    Records were named without a time before; those that are left count as well.
+    """A new run with a dead run's process id does not replace its record, so that the dead run's lock can be
+    released.
+    Records named without a time, as before, count as well.
     """
     earlier = datetime.now(UTC) - timedelta(hours=1)
     written = records.add(process.pid, earlier)
@@ -120,7 +122,7 @@ def test_the_next_bearer_of_a_number_takes_no_record_along(
 def test_of_another_host_nothing_is_certain(
     records: ProcessRecords, process: subprocess.Popen[bytes]
 ) -> None:
-    """Its processes cannot be looked for, so that its lock stays."""
+    """A lock of another host stays, because its processes cannot be checked."""
     written = records.add(process.pid, datetime.now(UTC))
     written.write_text(written.read_text().replace(socket.gethostname(), "gone"))
     process.send_signal(signal.SIGKILL)
@@ -133,7 +135,7 @@ def test_of_another_host_nothing_is_certain(
 def test_records_are_of_one_stack_and_are_forgotten_when_dead(
     tmp_path: Path, records: ProcessRecords, process: subprocess.Popen[bytes]
 ) -> None:
-    """A dead run of another stack, or a file that is no record, says nothing about this one."""
+    """Records count for their own stack only, and are removed when their process is dead."""
     written = records.add(process.pid, datetime.now(UTC))
     (written.parent / f"{written.name[:16]}.host.1.json").write_text("{")
     process.kill()
@@ -147,7 +149,7 @@ def test_records_are_of_one_stack_and_are_forgotten_when_dead(
 
 
 def test_what_a_dead_run_left_running_is_ended(records: ProcessRecords, tmp_path: Path) -> None:
-    """Its providers, which would go on registering; not while the run itself goes on."""
+    """Providers that a dead run left running are killed, those of a running run are not."""
     provider = tmp_path / "provider"
     script = f"sleep 600 & echo $! > {provider}.new; mv {provider}.new {provider}; wait"
     with subprocess.Popen(["/bin/sh", "-c", script], start_new_session=True) as run:
@@ -165,7 +167,7 @@ def test_what_a_dead_run_left_running_is_ended(records: ProcessRecords, tmp_path
 
 @pytest.fixture
 def lock_file(tmp_path: Path) -> Path:
-    """A stack's lock in a folder, as Pulumi writes it."""
+    """Return a stack's lock file as Pulumi writes it."""
     folder = tmp_path / "a state" / ".pulumi" / "locks" / "organization" / "shop" / "dev"
     folder.mkdir(parents=True)
     file = folder / "0ba90a3d-6d56-45b9-a905-4a06bcc09baa.json"
@@ -175,14 +177,14 @@ def lock_file(tmp_path: Path) -> Path:
 
 
 def holder_of(lock_file: Path) -> Holder:
-    """Holders that Pulumi's refusal names."""
+    """Return the holder as Pulumi's refusal names it."""
     url = f"{lock_file.as_uri()}?no_tmp_dir=true"
     (holder,) = holders(f"\n  {url}: created by ci@b (pid 17) at 2026-01-02T04:04:05+01:00")
     return holder
 
 
 def test_only_the_very_lock_is_removed(lock_file: Path) -> None:
-    """Another run's lock on the same stack, taken since, stays."""
+    """Only the named lock is removed, not another run's lock on the same stack."""
     another = lock_file.with_name("1cb90a3d-6d56-45b9-a905-4a06bcc09baa.json")
     another.write_text(lock_file.read_text())
     assert remove(holder_of(lock_file))
@@ -202,7 +204,7 @@ def test_only_the_very_lock_is_removed(lock_file: Path) -> None:
     ],
 )
 def test_a_lock_that_says_something_else_by_now_stays(lock_file: Path, key: str, value: object) -> None:
-    """It is looked at again at the moment of its removal."""
+    """A lock whose content has changed since the refusal is not removed."""
     holder = holder_of(lock_file)
     lock_file.write_text(json.dumps({**json.loads(lock_file.read_text()), key: value}))
     assert not remove(holder)
@@ -210,13 +212,13 @@ def test_a_lock_that_says_something_else_by_now_stays(lock_file: Path, key: str,
 
 
 def test_a_lock_in_a_bucket_is_not_removed() -> None:
-    """There, all locks of the stack can be removed only."""
+    """A lock in a bucket is not removed, as all of a stack's locks would go with it."""
     for place in ("s3://states/.pulumi/locks/organization/shop/dev/0ba90a3d.json", "file:///etc/passwd", ""):
         assert not remove(Holder("ci", "b", 17, datetime.now(UTC), place))
 
 
 def test_one_run_of_a_stack_at_a_time(tmp_path: Path, records: ProcessRecords) -> None:
-    """The second run reads who works on the stack; another stack is no concern."""
+    """A second run of a stack is refused with the first one's process id; another stack may run."""
     same = ProcessRecords(tmp_path / "runs", f"{tmp_path}/dev")
     with records.claimed():
         with pytest.raises(Busy, match=str(os.getpid())), same.claimed():
@@ -228,7 +230,7 @@ def test_one_run_of_a_stack_at_a_time(tmp_path: Path, records: ProcessRecords) -
 
 
 def test_a_claim_that_cannot_be_written_is_an_error_of_ours(tmp_path: Path) -> None:
-    """It names the folder, and nothing is begun."""
+    """A claim that cannot be written raises an error that names the folder."""
     (tmp_path / "runs").touch()
     with (
         pytest.raises(ConfigurationError, match=f"nothing was begun: make {tmp_path}/runs a folder"),
@@ -238,7 +240,7 @@ def test_a_claim_that_cannot_be_written_is_an_error_of_ours(tmp_path: Path) -> N
 
 
 def test_a_stack_is_itself_by_whatever_name() -> None:
-    """Folder and spelling do not count; backend, organization, project and name do."""
+    """A stack is identified by backend, organization, project and name, not by folder or spelling."""
 
     def identity(named: str, work_dir: str = "/srv/a", url: str = "file:///srv/state", own: str = "") -> str:
         return stack_identity(named, {"name": "shop", "backend": {"url": own}}, url, work_dir)
@@ -262,7 +264,7 @@ def test_a_stack_is_itself_by_whatever_name() -> None:
 
 
 def test_a_record_of_an_earlier_version_counts(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
-    """An operator that was brought up to date releases what the one before it left."""
+    """A record under the name that an earlier version gave the stack counts."""
     ProcessRecords(tmp_path / "runs", f"{tmp_path}\0dev").add(process.pid, datetime.now(UTC))
     process.kill()
     process.wait()

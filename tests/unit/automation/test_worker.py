@@ -1,4 +1,4 @@
-"""The process that runs a stack: one request, one line, and an exit code."""
+"""The process that runs a stack: it reads one request, prints one line, and ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REQUEST = {"action": "up", "stack": "dev", "work_dir": "/nowhere", "timeout_seco
 def test_a_request_that_cannot_be_served_is_answered_with_a_sentence(
     request_text: str, sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As a failed run, on one line, and with exit code 1."""
+    """An invalid request is answered as a failed run on one line, with exit code 1."""
     monkeypatch.setattr("sys.stdin", io.StringIO(request_text))
     assert worker.main() == 1
     (line,) = capsys.readouterr().out.splitlines()
@@ -44,7 +44,7 @@ def test_a_request_that_cannot_be_served_is_answered_with_a_sentence(
 def test_without_a_cli_it_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a sentence that names what to do."""
+    """Without a Pulumi CLI the answer says so and the exit code is 1."""
     (tmp_path / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({**REQUEST, "work_dir": str(tmp_path)})))
@@ -53,6 +53,6 @@ def test_without_a_cli_it_says_so(
 
 
 def test_the_engines_colours_are_no_text() -> None:
-    """Its marks are taken out of a message."""
+    """Pulumi's colour marks are removed from messages."""
     assert plain("<{%fg 1%}>error: <{%reset%}>no <{%x%}>\n") == "error: no"
     assert plain("a <{% b") == "a <{% b"

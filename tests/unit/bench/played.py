@@ -1,4 +1,4 @@
-"""A benchmark whose runs are given: `python -m bench` runs it like a real one."""
+"""A benchmark with prepared results, which `python -m bench` runs like a real one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from bench.harness import Result, Size
 BAR = "p99 <= 100 ms"
 MEASURES = ("eurekube_provider/core",)
 waiting: list[Result] = []
-"""Results of the runs to come, first the next one."""
+"""Results of the next runs, in their order."""
 
 
 STAGES = {"the median change": {"queue": 1.5, "in all": 40.0}}
 
 
 def found(p99: float, *, held: bool = True, void: str = "") -> Result:
-    """Return what a run found."""
+    """Return the result of a run."""
     return Result(
         id="P8",
         title="played",

@@ -18,7 +18,7 @@ from tests.unit.bench.played import found
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the records, which is empty; P8 is played, and no page is written."""
+    """Return an empty folder for records, with P8 replaced by the prepared benchmark and without a report."""
     monkeypatch.setattr(record, "RESULTS", tmp_path)
     monkeypatch.setitem(BENCHMARKS, "P8", played.__name__)
     monkeypatch.setattr(bench, "write_report", lambda: None)
@@ -27,7 +27,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_three_runs_are_one_record(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The headlines of each run are printed, and recorded beside the median run's figures."""
+    """Each run's headlines are printed, and recorded with the figures of the median run."""
     played.waiting += [found(300.0), found(100.0), found(200.0)]
     assert main(["--only", "p8", "--repeat", "3"]) == 0
     written = json.loads((results / "P8.json").read_text())
@@ -39,14 +39,14 @@ def test_three_runs_are_one_record(results: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_bar_that_is_not_held_is_recorded(results: Path) -> None:
-    """The figures count; only the exit code says that the bar was missed."""
+    """A run that misses its bar is recorded, and the exit code is 1."""
     played.waiting.append(found(300.0, held=False))
     assert main(["--only", "P8"]) == 1
     assert json.loads((results / "P8.json").read_text())["held"] is False
 
 
 def test_void_runs_leave_the_last_record_alone(results: Path) -> None:
-    """A run on a loaded machine replaces nothing."""
+    """If all runs are void, as on a loaded machine, the last record stays."""
     (results / "P8.json").write_text("of yesterday")
     played.waiting += [found(1.0, void="5 % idle"), found(1.0, void="3 % idle")]
     assert main(["--only", "P8", "--repeat", "2"]) == 1
@@ -54,7 +54,7 @@ def test_void_runs_leave_the_last_record_alone(results: Path) -> None:
 
 
 def test_a_void_run_makes_the_exit_code_1(results: Path) -> None:
-    """Valid runs beside it are recorded all the same."""
+    """A void run makes the exit code 1, and valid runs are recorded."""
     played.waiting += [found(1.0, void="5 % idle"), found(2.0)]
     assert main(["--only", "P8", "--repeat", "2"]) == 1
     assert json.loads((results / "P8.json").read_text())["void"] == ["5 % idle"]
@@ -63,7 +63,7 @@ def test_a_void_run_makes_the_exit_code_1(results: Path) -> None:
 def test_fewer_runs_than_a_record_needs_are_none(
     results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without a number of runs, it runs as often as a record needs."""
+    """Fewer runs than a benchmark's RUNS make no record; without ``--repeat`` it runs that often."""
     monkeypatch.setattr(played, "RUNS", 2, raising=False)
     played.waiting += [found(1.0)]
     assert main(["--only", "P8", "--repeat", "1"]) == 0
@@ -77,7 +77,7 @@ def test_fewer_runs_than_a_record_needs_are_none(
 def test_a_program_that_is_missing_is_said_before_anything_runs(
     results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also where another benchmark, which lacks nothing, would run first."""
+    """A missing program of any chosen benchmark ends the command before the first one runs."""
     monkeypatch.setattr(played, "PROGRAMS", ("sh", "pulumi-language-cobol"), raising=False)
     with pytest.raises(SystemExit) as ended:
         main(["--only", "P7,P8"])
@@ -87,7 +87,7 @@ def test_a_program_that_is_missing_is_said_before_anything_runs(
 
 
 def test_a_name_is_found_however_it_is_written(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`x` in a name is no capital."""
+    """Names of benchmarks are found in upper or lower case, also with an ``x`` in them."""
     monkeypatch.setitem(BENCHMARKS, "P8x3", played.__name__)
     played.waiting += [found(1.0)]
     assert main(["--only", "P8X3", "--quick"]) == 0
@@ -96,7 +96,7 @@ def test_a_name_is_found_however_it_is_written(results: Path, monkeypatch: pytes
 
 
 def test_a_quick_run_writes_nothing(results: Path) -> None:
-    """It proves nothing."""
+    """A run with ``--quick`` writes no record."""
     played.waiting += [found(1.0), found(2.0)]
     assert main(["--only", "P8", "--repeat", "2", "--quick"]) == 0
     assert list(results.iterdir()) == []
@@ -109,18 +109,18 @@ def test_a_quick_run_writes_nothing(results: Path) -> None:
 def test_what_cannot_be_run_is_refused(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With what was asked for, and before anything runs."""
+    """An unknown benchmark or a repeat of 0 is refused before anything runs."""
     with pytest.raises(SystemExit):
         main(arguments)
     assert said in capsys.readouterr().err
 
 
 def test_each_benchmark_has_a_section_of_the_page() -> None:
-    """In the order in which they run."""
+    """The page has a section for each benchmark, in the order in which they run."""
     assert list(TITLES) == list(BENCHMARKS)
 
 
 @pytest.mark.parametrize("name", [each for each in BENCHMARKS if record.find(each)])
 def test_a_record_is_judged_by_the_bar_that_the_benchmark_has(name: str) -> None:
-    """A bar that was raised needs a new measurement, or the old one judged by it."""
+    """A record has the benchmark's present bar; a changed bar needs a new measurement or judgement."""
     assert record.read(name)["bar"] == importlib.import_module(BENCHMARKS[name]).BAR

@@ -1,4 +1,4 @@
-"""Requests are counted by client and kind, from lines of a server's access log."""
+"""Counts of requests by client and kind, from a server's access log."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from bench.access_log import AGENTS, AccessLog, Kind, a_change, kind_of
     ],
 )
 def test_each_request_has_a_kind(request_line: str, kind: Kind) -> None:
-    """A list is no read of an instance, and a renewal no write."""
+    """Requests are sorted into reads, writes, batches and others; lists and renewals are others."""
     assert kind_of(*request_line.split()) is kind
 
 
 def test_the_requests_of_one_client_within_its_turns_are_counted() -> None:
-    """At all servers together; the servers' own, and those of the prober, are others'."""
+    """Requests of one client within its time spans are counted over all servers, without other clients'."""
     with AccessLog() as log:
         folder = Path(log.settings["server.tomcat.accesslog.directory"])
         (folder / "access-1.log").write_text(
@@ -56,7 +56,7 @@ def test_the_requests_of_one_client_within_its_turns_are_counted() -> None:
 
 
 def test_lists_are_not_of_a_change() -> None:
-    """They are shown, and not counted with what a change costs."""
+    """Requests per change leave out lists and renewals, which are reported separately."""
     counts = Counter({Kind.READ: 2, Kind.WRITE: 4, Kind.BATCH: 1, Kind.OTHER: 8})
     assert a_change(counts, 4) == {
         "requests a change": 1.75,

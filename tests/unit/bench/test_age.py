@@ -1,4 +1,4 @@
-"""A record is as old as the commits that touched what it measures since."""
+"""Age of a record: the number of later commits that touched the measured code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Commit = Callable[[str], str]
 
 @pytest.fixture
 def commit(tmp_path: Path) -> Commit:
-    """Commits a change of a file in a repository of the test's own; returns the commit."""
+    """Return a function that commits a change of a file in a new repository and returns the commit."""
 
     def git(*arguments: str) -> str:
         who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
@@ -40,7 +40,7 @@ def commit(tmp_path: Path) -> Commit:
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Writes the record of P8, as measured at a commit."""
+    """Return a function that writes a record of P8 measured at a commit."""
     monkeypatch.setattr(record, "RESULTS", tmp_path / "results")
 
     def measured_at(commit: str) -> None:
@@ -54,7 +54,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 def test_only_commits_that_touched_what_is_measured_count(
     commit: Commit, results: Callable[[str], None], tmp_path: Path
 ) -> None:
-    """The benchmark's own file is measured, too."""
+    """Only commits that touched the measured packages or the benchmark's own file are counted."""
     first = commit("eurekube_provider/core/plan.py")
     results(first)
     benchmarks = [("P8", played.__name__)]
@@ -71,7 +71,7 @@ def test_only_commits_that_touched_what_is_measured_count(
 def test_a_record_without_its_commit_or_none_is_said(
     commit: Commit, results: Callable[[str], None], tmp_path: Path
 ) -> None:
-    """Nobody can count then."""
+    """The text says that there is no record, or that its commit is not in this repository."""
     commit("README.md")
     assert age.ages([("P8", played.__name__)], tmp_path) == [("P8", "not measured")]
     results("abcdef0")
@@ -81,7 +81,7 @@ def test_a_record_without_its_commit_or_none_is_said(
 def test_a_release_refuses_records_older_than_the_release_before(
     commit: Commit, results: Callable[[str], None], tmp_path: Path
 ) -> None:
-    """The first release has none before it."""
+    """Records older than the former release are too old; the first release accepts any."""
 
     def tag(name: str) -> None:
         subprocess.run(["git", "-C", str(tmp_path), "tag", name], check=True)
@@ -105,7 +105,7 @@ def test_a_release_refuses_records_older_than_the_release_before(
 
 @pytest.mark.parametrize("module", BENCHMARKS.values())
 def test_each_path_that_is_measured_is_there(module: str) -> None:
-    """A package that was renamed would count no commit."""
+    """Each path that a benchmark names as measured exists, so that a rename is noticed."""
     paths = age.paths_of(module)
     assert [path for path in paths if not (age.ROOT / path).exists()] == []
     assert any(path.startswith("eurekube_provider/") for path in paths)

@@ -1,4 +1,4 @@
-"""Every moment of a change, from its patch to the answer to the write, belongs to one stage."""
+"""Attribution of a change's time, from its patch to the answer to the write, to stages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ NOTES: list[Note] = [
 
 
 def test_the_stages_are_the_whole_time() -> None:
-    """The wait for the former change of its syncer is apart from the queue, and reads from writes."""
+    """The stages add up to the whole time; the wait for the syncer's former change is separate from the
+    queue, and
+    reads from writes.
+    """
     stages = Trace(NOTES).stages(CHANGE)
     assert stages is not None
     assert [stages[name] for name in STAGES] == pytest.approx([4, 6, 3, 1, 6, 2, 1, 3])
@@ -56,7 +59,7 @@ def test_the_stages_are_the_whole_time() -> None:
 
 
 def test_a_change_decided_before_its_event_spends_no_time_in_the_queue() -> None:
-    """A worker that had begun already may see the change, as it looks at what there is."""
+    """A change that a running worker sees before its event arrives has no time in the queue."""
     notes: list[Note] = [
         Taken(1.004, KEY, "7"),
         Begun(1.003, KEY),
@@ -78,13 +81,13 @@ def test_a_change_decided_before_its_event_spends_no_time_in_the_queue() -> None
     ids=["event", "write", "write of an earlier change"],
 )
 def test_a_change_that_was_not_seen_to_be_written_is_left_out(notes: list[Note]) -> None:
-    """Another one came before it, or the trace ended."""
+    """A change without a traced event or write, as when a later change replaced it, is left out."""
     assert Trace(notes).stages(CHANGE) is None
     assert attribute([CHANGE], Trace(notes)) == {}
 
 
 def test_a_removal_is_written_by_a_removal() -> None:
-    """Not by a registration under its id."""
+    """A removal ends with a request that cancels its instance, not with a registration under its id."""
     removal = Change(1.000, "shop", "rating", "7", ("RATING", "a"), GONE)
     assert Trace(NOTES).stages(removal) is None
     cancelled = [*NOTES, Asked(1.040, 1.041, "controller", True, (Item("Cancel", "RATING", "a", ""),))]
@@ -94,7 +97,7 @@ def test_a_removal_is_written_by_a_removal() -> None:
 
 
 def test_the_middle_tenth_and_the_slowest_hundredth_are_shown() -> None:
-    """The mean of each stage, and how long it took in all."""
+    """Mean stages and totals are reported for the median tenth and the slowest hundredth of changes."""
     notes: list[Note] = []
     changes = []
     for number in range(200):
@@ -112,12 +115,12 @@ def test_the_middle_tenth_and_the_slowest_hundredth_are_shown() -> None:
 
 
 def test_notes_travel_as_json() -> None:
-    """The operator writes them into a file."""
+    """Notes survive the conversion to JSON and back, as the operator writes them to a file."""
     assert from_json(json.loads(json.dumps(as_json(NOTES)))) == NOTES
 
 
 def test_requests_are_counted_by_kind_in_the_turns_only() -> None:
-    """A batch with a write is one of writes, whatever it reads back."""
+    """Only requests within the time spans are counted; a batch with any write counts as a batch of writes."""
     batch = (UP, Item("Cancel", "RATING", "b", ""), Item("Renew", "RATING", "a", "UP"))
     notes = [
         Asked(1.0, 1.1, "controller", True, batch),

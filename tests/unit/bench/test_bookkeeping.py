@@ -1,4 +1,4 @@
-"""The jobs that the benchmark of bookkeeping measures do what they measure."""
+"""Jobs of the bookkeeping benchmark do the work that it measures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bench.bookkeeping import INSTANCES, Fleet, growth
 
 
 def test_each_job_is_measured_at_both_sizes() -> None:
-    """For each syncer, at some number of syncers and at ten times as many."""
+    """Each job is measured per syncer with some syncers and with ten times as many."""
     times, ratios = growth(2)
     assert set(ratios) == {"reconciles", "Events", "statuses", "brake", "retention", "doctor"}
     assert set(times) == {f"{name} at {count}" for name in ratios for count in (2, 20)}
@@ -14,7 +14,7 @@ def test_each_job_is_measured_at_both_sizes() -> None:
 
 
 def test_a_fleet_has_syncers_with_ten_instances_each() -> None:
-    """And whatever the doctor reads of them."""
+    """A fleet has ten instances for each syncer, and a snapshot with everything that the doctor reads."""
     fleet = Fleet(3)
     assert [len(there) for there in fleet.instances.values()] == [INSTANCES] * 3
     snapshot = fleet.snapshot

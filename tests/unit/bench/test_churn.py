@@ -1,4 +1,4 @@
-"""Rolling updates by hand: what each step means, and which changes count as shown."""
+"""Rolling updates of the churn benchmark: the meaning of each step, and the changes that count as shown."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ FIRST, SECOND = "http://eureka-1", "http://eureka-2"
 
 
 class Field:
-    """Two servers, and services that nobody makes."""
+    """A benchmark environment of two servers that makes no Services."""
 
     lab = SimpleNamespace(eureka_urls=[FIRST, SECOND])
 
     def service(self, *_: object) -> None:
-        """Make none."""
+        """Make no Service."""
 
 
 class Probers:
-    """Servers that hold what they are given, by URL and key."""
+    """Servers' instances by URL and key, and a factory of probers for them."""
 
     def __init__(self) -> None:
         self.held: dict[tuple[str, Key], str] = {}
 
     def __call__(self, url: str) -> Any:
-        """Return a prober of one of them."""
+        """Return a prober of one server."""
 
         def read(key: Key) -> dict[str, str] | None:
             status = self.held.get((url, key))
@@ -46,14 +46,14 @@ class Probers:
 
 @pytest.fixture
 def probers(monkeypatch: pytest.MonkeyPatch) -> Probers:
-    """The servers that are asked."""
+    """Replace the probers by ones that read given instances."""
     made = Probers()
     monkeypatch.setattr(churn, "Prober", made)
     return made
 
 
 def test_an_endpoint_comes_and_another_one_goes() -> None:
-    """In four steps, of which the last one changes nothing that Eureka must show."""
+    """A rolling update replaces one endpoint in four steps, the last of which changes nothing in Eureka."""
     rollout = Rollout("shop", "rating", 7, {6: "UP", 7: "UP"})
     steps = [rollout.step() for _ in range(4)]
     assert [(number, state) for number, state, _ in steps] == [(8, "DOWN"), (8, "UP"), (6, GONE), (6, GONE)]
@@ -62,7 +62,10 @@ def test_an_endpoint_comes_and_another_one_goes() -> None:
 
 
 def test_a_change_is_shown_once_each_server_shows_it() -> None:
-    """The first and the last of them are distinguished; what one of them never showed is in no figure."""
+    """The first and the last server's times are separate figures; a change superseded before every server
+    showed it is
+    left out.
+    """
     made = Churn(Field(), "shop", 0, lambda name, number: f"{name}-{number}", 1.0)  # type: ignore[arg-type]
     lag = Lag(0.0, ("RATING", "a"), "UP")
     lag.shown = {FIRST: 10.0, SECOND: 500.0}
@@ -73,7 +76,7 @@ def test_a_change_is_shown_once_each_server_shows_it() -> None:
 
 
 def test_where_one_server_lacks_something_it_differs(probers: Probers) -> None:
-    """Each server is asked for each instance."""
+    """An instance that one server lacks is reported with this server."""
     made = Churn(Field(), "shop", 0, lambda name, number: f"{name}-{number}", 1.0)  # type: ignore[arg-type]
     wanted = made.wanted()
     assert len(wanted) == churn.SERVICES * churn.WIDTH
@@ -87,7 +90,9 @@ def test_where_one_server_lacks_something_it_differs(probers: Probers) -> None:
 def test_what_is_followed_is_looked_at_until_each_server_shows_it(
     probers: Probers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that the next change of its instance came before is superseded."""
+    """A followed change is checked until every server shows it, or until the next change of its instance
+    supersedes it.
+    """
     shown, never = ("SHOP-0", "a"), ("SHOP-0", "b")
     probers.held = {(url, shown): "UP" for url in (FIRST, SECOND)} | {(FIRST, never): "UP"}
     made = Churn(Field(), "shop", 0, lambda name, number: f"{name}-{number}", 1.0)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""P16: what its figures are made of, and when its bar holds."""
+"""P16: its figures, and the conditions of its bar."""
 
 from __future__ import annotations
 
@@ -33,14 +33,16 @@ REPORT: dict[str, Any] = {
 
 
 def changed(pod: int, **fields: Any) -> dict[str, Any]:
-    """The report with another pod."""
+    """Return the report with other fields of one pod."""
     report = copy.deepcopy(REPORT)
     report["pods"][pod] |= fields
     return report
 
 
 def test_times_are_counted_from_ready_and_from_the_end() -> None:
-    """For each client; pods of before the roll-out are not new."""
+    """First calls are timed from readiness of new pods, last calls from the start of a pod's end, for each
+    client.
+    """
     assert figures_of(REPORT) == {
         "a client's first call, after the containers are ready, p50": 50.0,
         "the same, at most": 60.0,
@@ -66,5 +68,5 @@ def test_times_are_counted_from_ready_and_from_the_end() -> None:
     ids=["a failed call", "opened before", "never called", "learned late", "called for too long"],
 )
 def test_the_bar_does_not_hold(report: dict[str, Any]) -> None:
-    """Each of its parts can break it."""
+    """The bar is missed if any one of its parts is."""
     assert not holds(report)

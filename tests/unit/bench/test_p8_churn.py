@@ -1,4 +1,4 @@
-"""Runs of the churn benchmark that count, and its bar."""
+"""The churn benchmark's bar, and the runs that count."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ LATER = {"first, p50_ms": 5.0, "first, p99_ms": 9.0, "last, p50_ms": 20.0, "last
 
 
 def scale(servers: int = 1) -> Scale:
-    """Return the scale of a benchmark with so many servers."""
+    """Return the scale of a benchmark with this number of servers."""
     return Scale("P8", "a bar", servers, [200, 150, 100], 0.1)
 
 
 def test_a_run_on_a_busy_machine_is_void() -> None:
-    """The reason has the idle share that was measured."""
+    """A run with too little idle CPU is void, and the reason has the measured share."""
     assert void_reason(LEAST_IDLE_PERCENT - 1.0).startswith("9.0 % of a core was idle")
     assert void_reason(LEAST_IDLE_PERCENT) == ""
 
 
 def test_a_machine_is_asked_for_as_many_changes_as_it_bears() -> None:
-    """The next run begins there; the lowest rate is taken whatever it leaves."""
+    """The rate of changes is lowered until enough CPU is idle, and kept for the next run; the lowest is
+    always used.
+    """
     of_machine = scale()
     assert bearable_rate(of_machine, {200: 3.0, 150: 40.0}.__getitem__) == 150
     assert bearable_rate(of_machine, {150: 40.0}.__getitem__) == 150
@@ -42,7 +44,7 @@ def test_a_machine_is_asked_for_as_many_changes_as_it_bears() -> None:
 
 
 def test_a_bar_that_is_held() -> None:
-    """The headlines are those by which the contestants are compared."""
+    """A run that meets every part of the bar is held, with p99 and p50 as headlines."""
     found = result_of(scale(), 200, {"ours": OURS, "kopf": KOPF}, {}, {})
     assert found.held
     assert found.void == ""
@@ -64,19 +66,21 @@ def test_a_bar_that_is_held() -> None:
     ],
 )
 def test_each_part_of_the_bar_can_be_missed(name: str, value: float) -> None:
-    """With all others as good as they must be."""
+    """One figure that misses its limit makes the whole bar missed."""
     assert not result_of(scale(), 200, {"ours": {**OURS, name: value}, "kopf": KOPF}, {}, {}).held
 
 
 def test_either_contestant_on_a_busy_machine_makes_a_run_void() -> None:
-    """Both were measured on the same machine."""
+    """A run is void if the machine was too busy for either contestant."""
     busy = {"ours": {**OURS, "idle_percent": 3.0}, "kopf": KOPF}
     assert result_of(scale(), 200, busy, {}, {}).void
     assert result_of(scale(), 200, {"ours": OURS, "kopf": {**KOPF, "idle_percent": 3.0}}, {}, {}).void
 
 
 def test_with_three_servers_the_last_one_counts() -> None:
-    """Not the requests, of which each server gets its own."""
+    """With three servers the bar is judged by the last server to show a change, and not by the number of
+    requests.
+    """
     ours = {**OURS, **LATER, "requests a change": 5.0}
     kopf = {**KOPF, "first, p50_ms": 4.0, "first, p99_ms": 8.0, "last, p50_ms": 22.5, "last, p99_ms": 101.0}
     found = result_of(scale(3), 200, {"ours": ours, "kopf": kopf}, {}, {})

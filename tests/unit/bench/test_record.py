@@ -1,4 +1,4 @@
-"""A record has the run in the middle, all runs' headlines, the day and the commit."""
+"""A record has the median run's figures, all runs' headlines, date and commit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CODE = MeasuredCode("2026-11-27", "abc1234", Tree.COMMITTED)
 
 
 def test_the_run_with_the_median_headline_is_recorded() -> None:
-    """All figures of a record are of one run, and every run's headlines stand beside them."""
+    """All figures of a record are the median run's; every run's headlines are recorded, too."""
     written = record_of([found(300.0), found(100.0), found(200.0)], CODE)
     assert written is not None
     assert written["ours"] == {"p50_ms": 100.0, "p99_ms": 200.0}
@@ -33,7 +33,7 @@ def test_the_run_with_the_median_headline_is_recorded() -> None:
 
 
 def test_of_two_runs_in_the_middle_the_lower_one_is_recorded() -> None:
-    """An even number of runs has no median run."""
+    """With an even number of runs the lower of the two middle ones is recorded."""
     written = record_of([found(4.0), found(2.0), found(3.0), found(1.0)], CODE)
     assert written is not None
     assert written["ours"]["p99_ms"] == 2.0
@@ -49,14 +49,14 @@ def test_of_two_runs_in_the_middle_the_lower_one_is_recorded() -> None:
     ],
 )
 def test_a_bar_is_held_if_each_run_held_it(held: list[bool], verdict_of_all: str) -> None:
-    """A median run that held its bar does not hide one that did not."""
+    """The verdict is "held" only if every run held the bar, even if the median run did."""
     written = record_of([found(100.0, held=each) for each in held], CODE)
     assert written is not None
     assert verdict(written) == verdict_of_all
 
 
 def test_a_void_run_counts_for_nothing() -> None:
-    """Its figures are in no record, and its reason is."""
+    """A void run's figures are in no record; its reason is."""
     written = record_of([found(10.0, held=False, void="5 % idle"), found(200.0)], CODE)
     assert written is not None
     assert (written["ours"]["p99_ms"], written["held"], written["void"]) == (200.0, True, ["5 % idle"])
@@ -65,7 +65,7 @@ def test_a_void_run_counts_for_nothing() -> None:
 
 
 def test_what_is_only_shown_is_not_recorded() -> None:
-    """A record has the figures and what they are of."""
+    """A record leaves out title and notes, and has date, commit and state of the tree."""
     written = record_of([found(1.0)], CODE)
     assert written is not None
     assert written.keys().isdisjoint({"title", "notes"})
@@ -73,7 +73,9 @@ def test_what_is_only_shown_is_not_recorded() -> None:
 
 
 def test_the_code_that_is_measured_is_what_is_checked_out(tmp_path: Path) -> None:
-    """Changed results and pages are no change of it; a changed module is one."""
+    """Uncommitted changes of results and pages do not count as a change of the measured code; those of a
+    module do.
+    """
 
     def git(*arguments: str) -> str:
         who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
@@ -109,13 +111,13 @@ def test_the_code_that_is_measured_is_what_is_checked_out(tmp_path: Path) -> Non
     ],
 )
 def test_a_page_says_how_far_the_commit_is_known(tree: Tree, words: str) -> None:
-    """A commit that only added a record is not called the one that was measured."""
+    """The text says whether the commit is the measured one, had changes, or only recorded the result."""
     code = MeasuredCode(CODE.date, CODE.commit, tree)
     assert measured_at({"measured": asdict(code)}) == words
 
 
 def test_what_is_written_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records are JSON files with the name of the benchmark."""
+    """A record is written as JSON, named after its benchmark, and read back unchanged."""
     monkeypatch.setattr(record, "RESULTS", tmp_path)
     written = record_of([found(1.0)], CODE)
     assert written is not None
@@ -125,7 +127,7 @@ def test_what_is_written_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("name", [each for each in BENCHMARKS if record.find(each)])
 def test_each_record_says_when_and_of_which_code(name: str) -> None:
-    """The day and the commit of each figure on a page can be looked up."""
+    """Each committed record has a date, a commit and the state of the tree."""
     code = record.read(name)["measured"]
     assert datetime.date.fromisoformat(code["date"])
     assert Tree(code["tree"])

@@ -1,4 +1,4 @@
-"""The page of benchmarks says of each record whether its bar is held, when it was measured, and of what."""
+"""The benchmark page: verdict, date and commit of each record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CODE = MeasuredCode("2026-11-27", "abc1234", Tree.COMMITTED)
 
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The page of three runs, the second of which did not hold its bar, and of a void one."""
+    """Return the page of three runs, one of which missed its bar, and a void run."""
     runs = [found(300.0), found(100.0, held=False), found(200.0), found(1.0, void="5 % idle")]
     written = record_of(runs, CODE)
     assert written is not None
@@ -27,13 +27,13 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_the_overview_says_what_is_not_held(page: str) -> None:
-    """One row a benchmark, with day and commit."""
+    """The overview has one row for each benchmark with verdict, date and commit."""
     row = "| P8. Churn | **not held** (held in 2 of 3 runs) | 2026-11-27, `abc1234` |"
     assert row in page.partition("## ")[0]
 
 
 def test_a_section_says_whether_when_and_of_what(page: str) -> None:
-    """Beside the bar and the machine."""
+    """A section has the bar with its verdict, date and commit, and the figures."""
     section = page.partition("## ")[2]
     assert f"Bar: {BAR}: **not held** (held in 2 of 3 runs).\n" in section
     assert "; 2026-11-27, `abc1234`.\n" in section
@@ -41,7 +41,7 @@ def test_a_section_says_whether_when_and_of_what(page: str) -> None:
 
 
 def test_a_section_says_where_the_time_goes(page: str) -> None:
-    """Of the run that is recorded."""
+    """A section has the stages of the recorded run."""
     assert (
         "| where the time goes | the median change |\n|---|---:|\n| queue | 1.5 |\n| in all | 40 |\n" in page
     )
@@ -50,7 +50,7 @@ def test_a_section_says_where_the_time_goes(page: str) -> None:
 def test_a_benchmark_without_a_record_is_not_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has a row, and no section."""
+    """A benchmark without a record has a row "not measured", and no section."""
     monkeypatch.setattr(record, "RESULTS", tmp_path)
     monkeypatch.setattr(report, "TITLES", {"P8": "Churn"})
     (text,) = report.pages().values()
@@ -59,7 +59,7 @@ def test_a_benchmark_without_a_record_is_not_measured(
 
 
 def test_a_section_has_the_headlines_of_each_run(page: str) -> None:
-    """Also of the void one, which has no figures."""
+    """A section has each valid run's headlines, and the reasons of void runs."""
     assert (
         "| run | p99, ms: ours | p99, ms: kopf | p50, ms: ours | p50, ms: kopf | bar |\n"
         "|---|---:|---:|---:|---:|---|\n"

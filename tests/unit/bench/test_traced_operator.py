@@ -1,4 +1,4 @@
-"""The operator's doors are where the tracer wraps them, and its requests are read for what they do."""
+"""The tracer of the operator: the functions that it wraps, and the actions read from requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KEY = INSTANCE.key
 
 @pytest.fixture
 def tracer(monkeypatch: pytest.MonkeyPatch) -> Tracer:
-    """A tracer around the doors of this process, until the test ends."""
+    """Return a tracer installed in this process until the test ends."""
     for owner, name in ((Reflector, "take"), (Reconciler, "decide"), (Transport, "request")):
         monkeypatch.setattr(owner, name, getattr(owner, name))
     for name in ("get", "done"):
@@ -42,7 +42,9 @@ def tracer(monkeypatch: pytest.MonkeyPatch) -> Tracer:
 
 
 def test_an_event_of_a_slice_is_noted(tracer: Tracer) -> None:
-    """With what finds the patch that made it; events of other kinds are not noted."""
+    """An EndpointSlice's event is noted with its key and version, by which its patch is found; other kinds
+    are not.
+    """
     access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
     taken = []
     reflector = Reflector(access, ENDPOINT_SLICES, lambda item, _: item, lambda _, new: taken.append(new))
@@ -57,7 +59,7 @@ def test_an_event_of_a_slice_is_noted(tracer: Tracer) -> None:
 
 
 def test_a_reconcile_is_noted(tracer: Tracer) -> None:
-    """When a worker got its key, when it was decided, and when the worker had finished."""
+    """A reconcile is noted when a worker takes its key, when it is decided, and when the worker is done."""
     key = ("shop", "rating")
     queue: WorkQueue[tuple[str, str]] = WorkQueue()
     queue.add(key)
@@ -72,7 +74,7 @@ def test_a_reconcile_is_noted(tracer: Tracer) -> None:
 
 
 def test_a_request_is_noted_with_what_it_does(tracer: Tracer) -> None:
-    """Each kind that the operator sends, as its own client writes it."""
+    """Each kind of request is noted with its actions and instances, as the operator's client sends it."""
     read, renewal = (Item(action, *KEY, "UP") for action in ("Read", "Renew"))
     registration, removal = Item("Register", *KEY, "UP"), Item("Cancel", *KEY, "")
     with EurekaServers(quick=True) as servers:
@@ -104,6 +106,6 @@ def test_a_request_is_noted_with_what_it_does(tracer: Tracer) -> None:
 
 
 def test_a_path_is_read_as_the_server_reads_it() -> None:
-    """Ids come percent-encoded, and a status is written under the instance's path."""
+    """Percent-encoded ids are decoded, and a request for a status has no action."""
     assert items_of("DELETE", "/apps/RATING/a%3A8080?x=1", None) == (Item("Cancel", "RATING", "a:8080", ""),)
     assert items_of("PUT", "/apps/RATING/a/status", None) == ()

@@ -1,4 +1,4 @@
-"""Commands run on worlds that a test gives them."""
+"""Fixture that runs commands on inventories that a test gives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from tests.unit.cli.inventories import FakeReader
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run a command on given worlds: its exit code, and what it printed."""
+    """Return a function that runs a command on an inventory and returns exit code, output and error
+    output.
+    """
 
     def ran(found: Inventory, *words: str) -> tuple[int, str, str]:
         monkeypatch.setattr(inventory_options, "InventoryReader", FakeReader(found))

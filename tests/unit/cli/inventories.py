@@ -1,4 +1,6 @@
-"""Both worlds as a test has them, in place of servers; four that are well, ill, without Eureka and silent."""
+"""Inventories of Kubernetes and Eureka in place of servers: one in sync, one with faults, two that are
+incomplete.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tests.unit.comparison.samples import instance, syncer, world
 
 
 class FakeReader:
-    """Reads what it was given; a context manager, as the real one."""
+    """A stand-in for InventoryReader that returns given inventories."""
 
     def __init__(self, *looks: Inventory) -> None:
         self.looks = list(looks)
@@ -23,7 +25,7 @@ class FakeReader:
         self.read_times = 0
 
     def __call__(self, *_: object) -> FakeReader:
-        """It is made with settings, of which it needs none."""
+        """Return this reader, whatever settings it is called with."""
         return self
 
     def __enter__(self) -> FakeReader:
@@ -33,7 +35,7 @@ class FakeReader:
         pass
 
     def read(self, progress: object = None, **_: object) -> Inventory:  # noqa: ARG002 - as the real one has it
-        """The next look; the last one again and again."""
+        """Return the next inventory; the last one is repeated."""
         self.read_times += 1
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
 
@@ -46,7 +48,7 @@ def inventory(
     unread: tuple[str, ...] = (),
     mirrors: Sequence[Mapping[str, Any]] = (),
 ) -> Inventory:
-    """Both worlds as they were read."""
+    """Return an inventory of these objects and instances."""
     reads = {name: EurekaRead(tuple(those), 2) for name, those in eurekas.items()}
     return Inventory(kubernetes, reads, missing, unread, mirrors=MirrorInventory(mirrors))
 

@@ -1,4 +1,4 @@
-"""The command line that people and their scripts have: commands, options, defaults and exit codes."""
+"""The public command line: commands, options, defaults and exit codes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from scripts.command_reference import commands_pages
 
 ROOT = Path(__file__).parents[3]
 RECORDED = Path(__file__).with_name("command_line.txt")
-"""Each parameter of each command, with its value and its default. What stands there stays, and what is new is
-added. Sentences are in docs/reference/cli.md."""
+"""File with each parameter of each command, its values and its default. Lines are added, never changed; the
+help
+texts are in docs/reference/cli.md.
+"""
 
 
 def least_of(parser: CommandParser) -> list[str]:
-    """The least that a command must be given."""
+    """Return the arguments that a command requires."""
     words: list[str] = []
     for one in parser.parameters:
         if one.required and one.nargs is None:
@@ -29,7 +31,7 @@ def least_of(parser: CommandParser) -> list[str]:
 
 
 def lines_of(name: str) -> list[str]:
-    """Return the recorded lines of a command."""
+    """Return the lines of a command in the form of the recorded file."""
     parser = parser_of(name)
     values = vars(parser.parse_args(least_of(parser)))
     return [f"{name} {_line(one, values)}".rstrip() for one in parser.parameters]
@@ -44,7 +46,7 @@ def _line(one: argparse.Action, values: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_was_there_stays(name: str) -> None:
-    """Names, values and defaults of a command's options and arguments."""
+    """Every recorded option and argument of a command keeps its name, values and default."""
     recorded = RECORDED.read_text(encoding="utf-8").splitlines()
     mine = [line for line in recorded if line.startswith(f"{name} ")]
     assert [line for line in mine if line not in lines_of(name)] == []
@@ -52,7 +54,9 @@ def test_what_was_there_stays(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_wrong_usage_ends_with_2(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """An unknown or shortened option, one without its value, and a value that is no choice."""
+    """A command ends with exit code 2 for an unknown or shortened option, a missing value, and an invalid
+    choice.
+    """
     parser = parser_of(name)
     least = [name, *least_of(parser)]
     wrong = [[*least, "--no-such-option"], *([[name]] if least != [name] else [])]
@@ -73,7 +77,7 @@ def test_wrong_usage_ends_with_2(name: str, capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize("word", ["-h", "--help"])
 @pytest.mark.parametrize("name", ["", *COMMANDS])
 def test_help_is_given(name: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """By the program, and by each command."""
+    """The program and each command print help for ``-h`` and ``--help``."""
     with pytest.raises(SystemExit) as ended:
         main([*name.split(), word])
     assert ended.value.code == 0
@@ -82,13 +86,15 @@ def test_help_is_given(name: str, word: str, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_has_options_with_a_sentence(name: str) -> None:
-    """So that help, completion and docs/reference/cli.md can show them."""
+    """Each command has a description, and each option a help text, for help, completion and
+    docs/reference/cli.md.
+    """
     parser = parser_of(name)
     assert parser.description
     assert all(one.help for one in parser.parameters)
 
 
 def test_the_pages_of_the_commands_are_up_to_date() -> None:
-    """They say what the commands say of themselves: `make commands` writes them."""
+    """The command pages in docs/reference equal the commands' own texts; `make commands` writes them."""
     for name, page in commands_pages().items():
         assert page == (ROOT / "docs" / "reference" / name).read_text()

@@ -1,4 +1,4 @@
-"""Completion of commands, options and choices."""
+"""Shell completion of commands, options and choices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BIN = Path(sys.executable).parent
 
 
 def completions(line: str) -> list[str]:
-    """Return the completions of a line whose last word is under way."""
+    """Return the completions of a line's last word."""
     *words, incomplete = line.split(" ")
     return [value for value, _ in completion_command.completions(words, incomplete)]
 
@@ -43,12 +43,14 @@ def completions(line: str) -> list[str]:
     ],
 )
 def test_a_line_is_completed(line: str, expected: list[str]) -> None:
-    """Commands, options that were not given yet or may be repeated, and choices."""
+    """Completion offers commands, options that were not given yet or may be repeated, and choices."""
     assert completions(line)[: len(expected) or None] == expected
 
 
 def test_kubectl_is_answered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """``kubectl eurekube``: one completion a line, then kubectl's directive."""
+    """For ``kubectl eurekube`` the completion program prints one completion per line, then kubectl's
+    directive.
+    """
     monkeypatch.setattr(sys, "argv", ["kubectl_complete-eurekube", "st"])
     assert completion_command.complete_for_kubectl() == 0
     assert capsys.readouterr().out.splitlines() == [f"status\t{COMMANDS['status']}", ":4"]
@@ -56,13 +58,13 @@ def test_kubectl_is_answered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 @pytest.mark.parametrize("shell", completion_command.SCRIPTS)
 def test_the_scripts_of_the_shells(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each asks the program that answers kubectl."""
+    """Each shell's script calls ``kubectl_complete-eurekube``, the program that kubectl calls as well."""
     assert main(["completion", shell]) == 0
     assert "kubectl_complete-eurekube" in capsys.readouterr().out
 
 
 def test_bash_completes_by_its_script() -> None:
-    """One completion is a word, also one with a space in it; kubectl's directive is none."""
+    """In bash a completion with a space stays one word, and kubectl's directive is not offered."""
     script = (
         'COMP_WORDS=(eurekube instances --kept-by "o"); COMP_CWORD=3; _eurekube\n'
         'for one in "${COMPREPLY[@]}"; do echo "<$one>"; done'

@@ -1,4 +1,4 @@
-"""``eurekube crds``: what kubectl applies."""
+"""``eurekube crds``: the CRDs that it prints for kubectl."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eurekube_provider.resources.files import crd_documents
 
 
 def test_every_crd_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """As one stream of documents."""
+    """``crds`` prints every CRD as one stream of YAML documents."""
     assert main(["crds"]) == 0
     printed = [one for one in yaml.safe_load_all(capsys.readouterr().out) if one]
     assert printed == crd_documents()
@@ -21,7 +21,7 @@ def test_every_crd_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def undescribed(schema: dict[str, Any], above: str = "") -> Iterator[str]:
-    """Return the fields of a schema without a description, those of all objects left out."""
+    """Yield the fields of a schema that lack a description, except those common to all objects."""
     for name, field in schema.get("properties", {}).items():
         where = f"{above}{name}"
         if "description" not in field and where not in ("apiVersion", "kind", "metadata"):
@@ -32,6 +32,6 @@ def undescribed(schema: dict[str, Any], above: str = "") -> Iterator[str]:
 
 @pytest.mark.parametrize("document", crd_documents(), ids=lambda one: one["spec"]["names"]["kind"])
 def test_kubectl_explain_has_a_sentence_for_each_field(document: dict[str, Any]) -> None:
-    """The spec and the status included."""
+    """Each field of a CRD's spec and status has a description."""
     for version in document["spec"]["versions"]:
         assert list(undescribed(version["schema"]["openAPIV3Schema"])) == []

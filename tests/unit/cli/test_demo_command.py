@@ -1,4 +1,4 @@
-"""The command of the demo, where something is missing that its processes need."""
+"""``eurekube demo`` when a package that it needs is not installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _find_spec = importlib.util.find_spec
 def test_a_missing_package_is_one_sentence_before_anything_begins(
     module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It names the package, and the extra that brings all of them."""
+    """The demo starts nothing when a package is missing; its message names the package and the extra to
+    install.
+    """
 
     def find_spec(name: str, *rest: Any) -> ModuleSpec | None:
         return None if name == module else _find_spec(name, *rest)

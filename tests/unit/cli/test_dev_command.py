@@ -1,4 +1,4 @@
-"""``eurekube dev eureka`` as a person and a script use it."""
+"""``eurekube dev eureka`` as people and scripts use it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eurekube_provider.cli.main import main
 
 @contextmanager
 def running(*options: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
-    """The command, and what it says when it is ready."""
+    """Run the command, and yield its process with the lines printed until it is ready."""
     command = [sys.executable, "-m", "eurekube_provider.cli.main", "dev", "eureka", "--port", "0", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -35,7 +35,7 @@ def running(*options: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
 
 
 def test_it_says_where_it_listens_and_ends_quietly() -> None:
-    """First the warning, then a URL for each server, all on this machine alone; Ctrl-C is no error."""
+    """The command prints a warning and a local URL for each server, and ends with 0 after Ctrl-C."""
     with running("--peers", "2", "--quick") as (process, (warning, *urls, page)):
         assert "for development and tests" in warning
         assert [re.sub(r"\d{4,}", "N", url) for url in urls] == ["  http://127.0.0.1:N/eureka"] * 2
@@ -61,14 +61,14 @@ def test_it_says_where_it_listens_and_ends_quietly() -> None:
 def test_options_that_cannot_be_used(
     options: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One sentence, and exit code 1."""
+    """Unusable options end the command with one sentence and exit code 1."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # the test's own stay
     assert main(["dev", "eureka", *options]) == 1
     assert said in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sentence names it."""
+    """The message about a port in use names the port."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -77,7 +77,9 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str], monkeypatch: p
 
 
 def test_it_loads_nothing_that_takes_long() -> None:
-    """No client of Kubernetes, no Pulumi, no library for terminals: it starts at once."""
+    """The command's parser loads neither Kubernetes nor Pulumi nor terminal libraries, so that it starts
+    fast.
+    """
     program = (
         "import sys\nfrom eurekube_provider.cli.command_parser import parser_of\n"
         "parser_of('dev').parse_args(['eureka'])\n"

@@ -1,4 +1,4 @@
-"""``eurekube doctor``: its text and JSON, and its exit codes where it cannot look."""
+"""``eurekube doctor``: its text and JSON, and its exit codes when it cannot read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ MILD = Finding(Fault.SERVER_TROUBLE, "Eureka server http://e", "it is slow", "se
 
 
 def test_a_list_for_a_person() -> None:
-    """Each fault with its severity and remedy, then the counts; patches are offered where there are any."""
+    """The text shows each finding with severity and remedy, then the counts, and mentions ``--fix`` if
+    patches exist.
+    """
     read = "0 syncers, 1 mirror, 0 services, 0 workloads, 0 instances, 2 Eureka servers read"
     said = text(WORLD, [MENDABLE, OTHER, MILD])
     assert "error: MinReadyTooShort  Deployment shop/rating\n    too fast\n    fix: slow down\n" in said
@@ -35,7 +37,9 @@ def test_a_list_for_a_person() -> None:
 
 
 def test_what_was_not_read_is_not_counted() -> None:
-    """No syncer that could be read is not the same as no syncer; nothing is called well beside it."""
+    """Kinds of objects that could not be read are left out of the summary, and nothing is called well
+    then.
+    """
     unread = frozenset({"syncers", "services", "workloads"})
     silent = {"default": EurekaSnapshot("default")}
     some = Snapshot(WORLD.cluster, services=({},), eurekas=silent, unseen=("x",), unread=unread)
@@ -45,14 +49,14 @@ def test_what_was_not_read_is_not_counted() -> None:
 
 
 def test_the_guide_has_the_severity_of_each_fault() -> None:
-    """The table on its page is complete."""
+    """The table of docs/guides/doctor.md has every fault with its severity."""
     page = (Path(__file__).parents[3] / "docs" / "guides" / "doctor.md").read_text()
     documented = dict(re.findall(r"^\| `(\w+)` \| (error|warning) \|", page, re.MULTILINE))
     assert documented == {str(one): str(Finding(one, "", "", "").severity) for one in Fault}
 
 
 def test_what_a_shell_runs() -> None:
-    """A command for each object; what no patch fixes is a comment."""
+    """``--fix`` prints one kubectl command for each object, and a comment for a finding without a patch."""
     assert commands([MENDABLE, OTHER]).splitlines() == [
         PATCH.command,
         "# PeersDisagree Eureka default: let them talk",
@@ -60,7 +64,7 @@ def test_what_a_shell_runs() -> None:
 
 
 def test_what_stands_in_eureka_is_no_command() -> None:
-    """Anybody may choose the ids there, and a shell or a terminal reads the output."""
+    """Ids from Eureka, which anybody can choose, can neither begin a shell command nor control a terminal."""
     evil = Finding(Fault.PEERS_DISAGREE, "X a\ntouch pwned\r\u2028\x1b[2J#", "b\ntouch it", "c\x85touch it")
     assert len(commands([evil]).splitlines()) == 1
     assert commands([evil]).startswith("# PeersDisagree X a touch pwned")
@@ -69,7 +73,7 @@ def test_what_stands_in_eureka_is_no_command() -> None:
 
 
 def test_json_for_a_pipeline() -> None:
-    """Findings, counts, and the patches by object with the command that applies each."""
+    """The JSON has findings, counts, and patches by object with their commands."""
     found = document(WORLD, [MENDABLE, OTHER, MILD])
     assert [(one["severity"], one["fault"]) for one in found["findings"]] == [
         ("error", "MinReadyTooShort"),
@@ -105,7 +109,9 @@ def test_what_it_cannot_begin_with(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One sentence, and exit code 2: a pipeline must not take it for a finding."""
+    """Unusable settings end with one sentence and exit code 2, which a pipeline cannot confuse with a
+    finding.
+    """
     monkeypatch.delenv("EUREKA_URL", raising=False)
     assert main(["doctor", *arguments]) == 2
     said = capsys.readouterr()
@@ -114,7 +120,7 @@ def test_what_it_cannot_begin_with(
 
 
 def test_a_time_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
-    """Wrong usage, reported with the flag's name."""
+    """A time option without a number is wrong usage, and the message names the option."""
     with pytest.raises(SystemExit) as ended:
         main(["doctor", "--client-fetch-seconds", "soon"])
     assert ended.value.code == 2
@@ -122,7 +128,10 @@ def test_a_time_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_how_callers_learn_sooner() -> None:
-    """The three settings, what they come to and what they cost; nothing where callers are quick already."""
+    """The advice gives three settings, the time that they reach and their cost; it is empty if callers are
+    fast
+    already.
+    """
     said = advice(Drain())
     assert said.startswith("callers learn of a pod up to 95 s after Eureka shows it. It is 10 s with")
     for setting in (

@@ -1,4 +1,4 @@
-"""``eurekube drain`` and ``undrain`` of what other people's clients registered, on servers of the model."""
+"""``eurekube drain`` and ``undrain`` of instances that other clients registered, on model servers."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ AMAZON = {
     "metadata": {"instance-id": "i-1"},
 }
 TICK_MS = 40_000
-"""Longer than a server goes on to show the list of before."""
+"""Milliseconds after which a server no longer shows its previous list."""
 
 
 class Stage:
-    """One server, and what the commands say of it.
+    """One model server, and the output of the last command.
 
-    :ivar said: the output for people, lines and complaints together.
+    :ivar said: standard output and error output together.
     """
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,7 +39,7 @@ class Stage:
         self.said = ""
 
     def register(self, instance_id: str | None, app: str = "ORDER", **fields: Any) -> None:
-        """Somebody's client registers itself."""
+        """Register an instance as another client does."""
         document = {
             **({"instanceId": instance_id} if instance_id is not None else {}),
             "app": app,
@@ -54,16 +54,16 @@ class Stage:
         assert answer.status_code == 204
 
     def held(self, instance_id: str, app: str = "ORDER") -> Info | None:
-        """Return the server's instances."""
+        """Return the instance that the server holds."""
         return self.cluster.servers[URL].registry.get(app, instance_id)
 
     def listed(self) -> None:
-        """Time passes until the list shows what was registered, and somebody has asked for it."""
+        """Move time on until the list shows all registrations, and request the list once."""
         self.cluster.clock.advance(TICK_MS)
         self.cluster.request(URL, ServerRequest("GET", ("apps",), headers={"Accept": "application/json"}))
 
     def run(self, command: Any, *words: str) -> int:
-        """Run a command; returns its exit code."""
+        """Run a command, and return its exit code."""
         parser = argparse.ArgumentParser()
         command.add_to(parser)
         code = int(command.run(parser.parse_args([*words, "--eureka-url", URL])))
@@ -74,7 +74,7 @@ class Stage:
 
 @pytest.fixture
 def stage(capsys: pytest.CaptureFixture[str]) -> Iterator[Stage]:
-    """Nothing but the server can be reached, and its time is the commands'."""
+    """Yield one reachable model server, whose clock is the commands' clock."""
     made = Stage(capsys)
     made.cluster.clock.advance(3_600_000)
     with owned(made.world):
@@ -83,7 +83,10 @@ def stage(capsys: pytest.CaptureFixture[str]) -> Iterator[Stage]:
 
 @pytest.mark.parametrize("word", ["order", "i-1"])
 def test_what_registered_without_an_id_is_drained_under_the_servers(stage: Stage, word: str) -> None:
-    """A host name is not the id of a machine in an Amazon data centre; nobody is called safe before."""
+    """An instance without an id, in an Amazon data centre, is drained under the machine's instance id, not
+    its host
+    name.
+    """
     stage.register(None, dataCenterInfo=AMAZON)
     stage.listed()
     assert stage.run(drain_command, word) == 0
@@ -98,7 +101,9 @@ def test_what_registered_without_an_id_is_drained_under_the_servers(stage: Stage
 
 @pytest.mark.parametrize("bad", ["ip-10-0-0-1/10.0.0.1:order:8080", "a;b", "..", "a\u2028b"])
 def test_what_no_request_can_name_is_not_safe(stage: Stage, bad: str) -> None:
-    """It costs no other its drain, and the exit code says that somebody may still be called."""
+    """An instance whose id fits into no URL is reported as not safe with exit code 1; the others are
+    drained.
+    """
     stage.register("good")
     stage.register(bad)
     stage.listed()
@@ -113,7 +118,9 @@ def test_what_no_request_can_name_is_not_safe(stage: Stage, bad: str) -> None:
 
 
 def test_what_left_a_moment_ago_is_safe_once_no_list_shows_it(stage: Stage) -> None:
-    """Until then its list may be older than the 404, and a caller's as well."""
+    """An instance that is listed but answered with 404 is safe only once no list, also a caller's, can
+    show it.
+    """
     stage.register("gone")
     stage.listed()
     stage.cluster.request(URL, ServerRequest("DELETE", ("apps", "ORDER", "gone")))
@@ -129,7 +136,10 @@ def test_what_left_a_moment_ago_is_safe_once_no_list_shows_it(stage: Stage) -> N
 def test_what_a_younger_list_still_shows_is_not_drained(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A proxy answers 404 to whatever it does not know; the instance is there, and is called."""
+    """An instance that a list younger than the caches still shows is not drained, although its reads are
+    answered with
+    404, as by a proxy.
+    """
     stage.register("there")
     stage.listed()
     monkeypatch.setattr(InstanceRegistry, "get", lambda *_: None)
@@ -140,7 +150,9 @@ def test_what_a_younger_list_still_shows_is_not_drained(
 
 
 def test_what_comes_back_while_a_drain_waits_is_not_safe(stage: Stage) -> None:
-    """It was restarted when it was asked for, and is UP again."""
+    """An instance that was missing and registers again while the drain waits is reported as UP and not
+    drained.
+    """
     stage.register("back")
     stage.listed()
     stage.cluster.request(URL, ServerRequest("DELETE", ("apps", "ORDER", "back")))
@@ -151,7 +163,10 @@ def test_what_comes_back_while_a_drain_waits_is_not_safe(stage: Stage) -> None:
 
 
 def test_what_registered_itself_out_of_service_is_put_back_by_its_id(stage: Stage) -> None:
-    """Of a whole application it is only named: somebody may have meant it so."""
+    """An instance that registered itself as OUT_OF_SERVICE is put back when its id is given; for a whole
+    application it
+    is only reported.
+    """
     stage.register("stuck", status="OUT_OF_SERVICE")
     stage.register("stuck")
     stage.register("up")
@@ -170,7 +185,7 @@ def test_what_registered_itself_out_of_service_is_put_back_by_its_id(stage: Stag
 
 
 def test_what_a_stack_registered_out_of_service_stays(stage: Stage) -> None:
-    """Its program says so."""
+    """An undrain leaves an instance that a stack registered as OUT_OF_SERVICE."""
     stage.register("it", status="OUT_OF_SERVICE", metadata={"eurekube.owner": "stack/a/b/c/d"})
     stage.listed()
     assert stage.run(undrain_command, "it") == 1
@@ -178,6 +193,6 @@ def test_what_a_stack_registered_out_of_service_stays(stage: Stage) -> None:
 
 
 def test_what_is_nowhere_is_reported(stage: Stage) -> None:
-    """Also where no request can name it."""
+    """A drain of an unknown name raises, also if the name fits into no URL."""
     with pytest.raises(RegistryRejected, match="neither an application nor an instance a/b"):
         stage.run(drain_command, "a/b")

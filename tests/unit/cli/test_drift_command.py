@@ -1,4 +1,4 @@
-"""``eurekube drift``: Markdown for a person, JSON for a program."""
+"""``eurekube drift``: Markdown for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from eurekube_provider.cli.main import main
 
 
 class Unchanged:
-    """A runner of a stack, and the result of its run, that found no drift."""
+    """A stand-in for StackRunner, and its result without drift."""
 
     outcome, message, log = RunOutcome.UNCHANGED, "", None
 
     def __init__(self, *_: object) -> None:
-        """Take any target."""
+        """Take any arguments."""
 
     def run(self, *_: object) -> Unchanged:
         """Return the result."""
         return self
 
     def to_json(self) -> dict[str, Any]:
-        """Return nothing of its own."""
+        """Return an empty document."""
         return {}
 
 
@@ -46,7 +46,7 @@ def test_a_terminal_gets_what_a_person_reads(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A pipeline goes on getting JSON, and a person who asks for it."""
+    """A terminal gets Markdown; a pipe, or ``--format json``, gets JSON."""
     monkeypatch.setattr(drift_command, "StackRunner", Unchanged)
     monkeypatch.setattr(drift_command, "summarise_drift", lambda _: NOTHING)
     monkeypatch.setattr(signal, "signal", lambda *_: None)

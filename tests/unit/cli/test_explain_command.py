@@ -1,4 +1,4 @@
-"""``explain`` and its neighbours against servers that write down what they are asked."""
+"""``eurekube explain`` and similar commands against fake servers that record requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from tests.unit.played_servers import PlayedServers
 
 @pytest.fixture
 def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlayedServers]:
-    """A syncer with a pod that is ready and one that is not, a stack's registration, a machine."""
+    """Yield servers with a syncer of a ready and an unready pod, a stack's registration, and a
+    self-registered machine.
+    """
     for name in ("EUREKA_URL", "KUBECONFIG", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     with PlayedServers(tmp_path).running() as running:
@@ -61,7 +63,7 @@ def asked(
     code: int = 0,
     kubernetes: bool = True,
 ) -> Any:
-    """Return a command's output as JSON."""
+    """Run a command, and return its output as JSON."""
     reach = ["--eureka-url", servers.eureka_url]
     reach += ["--kubeconfig", str(servers.kubeconfig)] if kubernetes else []
     servers.asked.clear()
@@ -70,7 +72,7 @@ def asked(
 
 
 def test_an_application_is_explained(servers: PlayedServers, capsys: pytest.CaptureFixture[str]) -> None:
-    """Instances that are not UP come first, with the reason in the pod's status."""
+    """``explain`` shows instances that are not UP first, with the reason from the pod's status."""
     servers.lease_ends = {servers.instances[0].instance_id: int(time.time() * 1000) + 80_000}
     found = asked(servers, capsys, "explain", "rating")
     first, second = found["instances"]
@@ -85,7 +87,9 @@ def test_an_application_is_explained(servers: PlayedServers, capsys: pytest.Capt
 def test_two_operators_call_one_cluster_by_different_names(
     servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """For each syncer the name counts that its instances carry, whatever another operator registered."""
+    """For each syncer the cluster name in its own instances counts, even if another operator uses another
+    name.
+    """
     uid = {"eurekube.cluster-uid": "uid-1"}
     servers.instances.insert(0, instance("cart", 7, owner="cluster/other/else/cart", metadata=uid))
     for target, which in (("rating", 0), (servers.instances[2].instance_id, 0)):
@@ -113,7 +117,7 @@ def test_two_operators_call_one_cluster_by_different_names(
 def test_nothing_is_left_behind_in_a_server(
     servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Only the list that every client gets, and single instances; nothing is written anywhere."""
+    """The commands only read: the list that every client gets, and at most a few single instances."""
     for words in (("status",), ("plan",), ("instances",), ("watch", "--count", "1")):
         asked(servers, capsys, *words, code=0)
         of_eureka = [one for one in servers.asked if "eureka/" in one]
@@ -135,7 +139,9 @@ def test_an_instance_by_its_id_without_kubernetes(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """Eureka alone says whose it is and who renews it; what is missing is reported."""
+    """Without Kubernetes, Eureka alone tells an instance's owner and renewer, and the command reports the
+    gap.
+    """
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     found = asked(servers, capsys, "explain", "vm-1:legacy:8080", kubernetes=False)
     (one,) = found["instances"]
@@ -151,7 +157,9 @@ def test_an_instance_by_its_id_without_kubernetes(
 
 
 def test_what_eureka_does_not_hold(servers: PlayedServers, capsys: pytest.CaptureFixture[str]) -> None:
-    """1, with what comes near, and what the syncer of that name wants."""
+    """An unknown application ends with 1, and the message says which instances the syncer of its name
+    wants.
+    """
     servers.instances = servers.instances[2:]
     assert (
         main(
@@ -168,7 +176,7 @@ def test_what_eureka_does_not_hold(servers: PlayedServers, capsys: pytest.Captur
 def test_what_is_wrong_is_explained_with_what_fixes_it(
     servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Once for an application; of an instance that is asked for alone, the instance says it."""
+    """A remedy is printed once, whether an application or a single instance is explained."""
     servers.instances = [
         one for one in servers.instances if one.instance_id != servers.instances[1].instance_id
     ]
@@ -181,7 +189,7 @@ def test_what_is_wrong_is_explained_with_what_fixes_it(
 def test_without_eureka_nothing_is_explained(
     servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """2, and what to give."""
+    """Without Eureka, or with an unknown connection, ``explain`` ends with 2 and says what to give."""
     assert main(["explain", "rating", "--kubeconfig", str(servers.kubeconfig)]) == 2
     assert "Eureka is not at hand" in capsys.readouterr().err
     reach = ["--kubeconfig", str(servers.kubeconfig), "--eureka-url", servers.eureka_url]
@@ -193,7 +201,10 @@ def test_without_eureka_nothing_is_explained(
 def test_what_may_not_be_read_does_not_pass_for_what_is_not_there(
     kind: str, servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The operator says how it stands, and nothing looks superfluous; 2, since nobody can say."""
+    """When Services or EndpointSlices may not be read, the state comes from the operator's status, nothing is
+    planned,
+    and the exit code is 2.
+    """
     servers.refused = {kind}
     found = asked(servers, capsys, "status", code=2)
     assert len(found["unread"]) == 1
@@ -206,7 +217,7 @@ def test_what_may_not_be_read_does_not_pass_for_what_is_not_there(
 def test_without_the_syncers_nothing_looks_left_behind(
     servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As where the custom resource is not installed, or not to be read."""
+    """When syncers may not be read, their instances are not reported as left over by a deleted syncer."""
     servers.refused = {"eurekasyncers"}
     found = asked(servers, capsys, "status", code=2)
     assert "NoSuchSyncer" not in {one["reason"] for one in found["applications"]}
@@ -216,7 +227,7 @@ def test_without_the_syncers_nothing_looks_left_behind(
 def test_one_namespace_that_may_not_be_read_hides_no_other(
     servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Only its own syncers are left out, and what they registered is not taken for anything else."""
+    """When one namespace may not be read, only its syncers are not compared."""
     servers.refused_namespaces = {"secret"}
     servers.instances.append(instance("safe", owner="cluster/lab/secret/safe"))
     found = asked(servers, capsys, "status", "-n", "shop,secret", code=2)
@@ -228,7 +239,7 @@ def test_one_namespace_that_may_not_be_read_hides_no_other(
 def test_pods_and_nodes_that_may_not_be_read_leave_a_doubt(
     servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing is planned of a syncer that needs them."""
+    """When pods or nodes may not be read, no changes are planned for a syncer that needs them."""
     servers.objects["eurekasyncers"] = [syncer("rating", metadataFromPodLabels=["team"])]
     servers.refused = {"pods"}
     found = asked(servers, capsys, "plan", code=2)
@@ -245,7 +256,7 @@ def test_pods_and_nodes_that_may_not_be_read_leave_a_doubt(
 def test_a_kubeconfig_that_is_not_there_is_one_sentence(
     servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It was named, so that it is no world that is merely missing."""
+    """A kubeconfig that was given and does not exist ends the command with 2 and one sentence."""
     with pytest.raises(SystemExit) as ended:
         main(["status", "--eureka-url", servers.eureka_url, "--kubeconfig", "/nowhere"])
     assert ended.value.code == 2
@@ -255,7 +266,10 @@ def test_a_kubeconfig_that_is_not_there_is_one_sentence(
 def test_an_application_says_which_mirror_brings_it_in(
     servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By which Service, and why an instance is not called by it; of one instance, that alone."""
+    """``explain`` shows the mirror of an application, its Service, and why an instance is not called through
+    it; for
+    one instance only that one.
+    """
     servers.objects["eurekamirrors"] = [mirror("old", mirror_status("LEGACY", held=1), application="legacy")]
     servers.objects["endpointslices"].append(
         mirror_slice("old", ("vm-1:legacy:8080", "10.0.0.0", True), application="LEGACY")
@@ -291,7 +305,9 @@ def test_an_application_says_which_mirror_brings_it_in(
 def test_a_cluster_without_mirrors_has_nothing_to_say_of_them(
     servers: PlayedServers, capsys: pytest.CaptureFixture[str], refused: bool
 ) -> None:
-    """Its API server answers 404, or 403 whom it does not even tell that."""
+    """A cluster without the kind EurekaMirror, whose API server answers 404 or 403, has no mirrors and
+    nothing unread.
+    """
     servers.unknown = {"eurekamirrors"}
     servers.refused = {"eurekamirrors"} if refused else set()
     found = asked(servers, capsys, "status", code=0)
@@ -304,7 +320,7 @@ def test_a_cluster_without_mirrors_has_nothing_to_say_of_them(
 def test_instances_that_are_alike_share_their_sentences(
     servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The renewer and the future of forty pods are said once; the address of each stays."""
+    """Sentences common to many instances are printed once, the address for each."""
     reach = ["--eureka-url", servers.eureka_url, "--kubeconfig", str(servers.kubeconfig)]
     servers.instances[1] = instance("rating", 1, metadata={"eurekube.cluster-uid": "uid-1"})
     assert main(["explain", "rating", *reach]) == 0
@@ -316,7 +332,9 @@ def test_instances_that_are_alike_share_their_sentences(
 def test_a_syncer_is_explained_by_its_own_name(
     servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is called otherwise than its application: with its namespace and without."""
+    """A syncer is found by its own name, with or without its namespace, when its application has another
+    name.
+    """
     servers.objects["eurekasyncers"] = [syncer("stars", selector={"app": "rating"})]
     for instance_ in servers.instances[:2]:
         instance_.metadata["eurekube.owner"] = "cluster/lab/shop/stars"  # type: ignore[index]

@@ -1,4 +1,4 @@
-"""``eurekube gate open``: whose gates it opens, and what it leaves alone."""
+"""``eurekube gate open``: the pods whose readiness gate it opens, and those that it leaves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Object = dict[str, Any]
 def pod(
     name: str, *, gate: str = "False", containers: str = "True", gates: tuple[str, ...] = (GATE,)
 ) -> Object:
-    """A pod whose gate has this status."""
+    """Return a pod whose gate has this status."""
     conditions = [{"type": "ContainersReady", "status": containers}, {"type": GATE, "status": gate}]
     return {
         "metadata": {"namespace": "shop", "name": name, "uid": f"uid-{name}"},
@@ -29,7 +29,7 @@ def pod(
 
 
 class Api:
-    """A Deployment and its pods."""
+    """A fake Kubernetes API with a Deployment and its pods."""
 
     def __init__(self, *pods: Object, refused: str = "") -> None:
         self.pods, self.refused = pods, refused
@@ -37,7 +37,7 @@ class Api:
         self.sent: list[tuple[str, Object]] = []
 
     def get(self, path: str, query: Mapping[str, str]) -> Object:
-        """The Deployment ``rating``, or a pod, by its name."""
+        """Return the Deployment ``rating``, or a pod by its name."""
         name = query["fieldSelector"].removeprefix("metadata.name=")
         if path.endswith("pods"):
             return {"items": [one for one in self.pods if one["metadata"]["name"] == name]}
@@ -49,13 +49,13 @@ class Api:
         return {"items": [{"spec": {"selector": selector}}] if name == "rating" else []}
 
     def pages(self, path: str, query: Mapping[str, str]) -> Iterator[Object]:
-        """All pods."""
+        """Return all pods, and record the label selector."""
         assert path == "/api/v1/namespaces/shop/pods"
         self.asked.append(query["labelSelector"])
         yield {"items": list(self.pods)}
 
     def request(self, method: str, path: str, body: Object, content_type: str) -> Object:
-        """Take a patch."""
+        """Record a patch, or refuse it."""
         assert (method, content_type) == ("PATCH", "application/strategic-merge-patch+json")
         if self.refused and self.refused in path:
             raise KubernetesError("PATCH: forbidden", status_code=403)
@@ -64,7 +64,7 @@ class Api:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, api: Api, workload: str = "deployment/rating") -> int:
-    """Run the command."""
+    """Run the command, and return its exit code."""
     monkeypatch.setattr(KubeAccess, "load", lambda *_: api)
     parser = argparse.ArgumentParser()
     gate_command.add_to(parser)
@@ -74,7 +74,10 @@ def run(monkeypatch: pytest.MonkeyPatch, api: Api, workload: str = "deployment/r
 def test_the_pods_of_a_workload_that_wait_are_opened(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Those alone: not one that is open, nor one that is not ready, nor one without the gate."""
+    """Only gates of ready pods that wait are opened; a pod whose gate is open, that is not ready, or that has
+    no such
+    gate is left.
+    """
     api = Api(
         pod("waits"),
         pod("open", gate="True"),
@@ -94,7 +97,7 @@ def test_the_pods_of_a_workload_that_wait_are_opened(
 
 
 def test_a_single_pod_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As kubectl names it."""
+    """``pod/NAME`` opens the gate of one pod."""
     api = Api(pod("waits"), pod("also"))
     assert run(monkeypatch, api, "pod/also") == 0
     assert [path for path, _ in api.sent] == ["/api/v1/namespaces/shop/pods/also/status"]
@@ -103,7 +106,7 @@ def test_a_single_pod_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_was_not_opened_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The others are opened all the same."""
+    """A gate that cannot be opened gives exit code 1, and the other gates are opened."""
     api = Api(pod("first"), pod("second"), refused="first")
     assert run(monkeypatch, api) == 1
     assert len(api.sent) == 1
@@ -111,7 +114,7 @@ def test_what_was_not_opened_is_an_error(
 
 
 def test_nothing_waits(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The output says so."""
+    """Without a waiting pod the command says so and ends with 0."""
     assert run(monkeypatch, Api()) == 0
     assert "no pod of deployment/rating waits for callers" in capsys.readouterr().out
 
@@ -126,6 +129,6 @@ def test_nothing_waits(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     ],
 )
 def test_a_workload_that_is_not_there(monkeypatch: pytest.MonkeyPatch, workload: str, sentence: str) -> None:
-    """Is refused in a sentence."""
+    """A workload that is malformed or does not exist is refused in one sentence."""
     with pytest.raises(ConfigurationError, match=sentence):
         run(monkeypatch, Api(), workload)

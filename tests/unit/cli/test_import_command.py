@@ -1,4 +1,6 @@
-"""``eurekube import``: what it prints, what it leaves to others, and what it refuses."""
+"""``eurekube import``: its output, the instances that it leaves to their owners, and the input that it
+refuses.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ URL = "http://eureka:8761/eureka"
 
 @pytest.fixture
 def eureka(monkeypatch: pytest.MonkeyPatch) -> FakeEureka:
-    """One server, which EUREKA_URL names."""
+    """Return a fake server, to which EUREKA_URL leads."""
     made = FakeEureka()
     monkeypatch.setenv("EUREKA_URL", URL)
     monkeypatch.setattr(PEERS, "of", FakeServers({URL: made}))
@@ -29,7 +31,7 @@ def eureka(monkeypatch: pytest.MonkeyPatch) -> FakeEureka:
 
 
 def there(eureka: FakeEureka, number: int, application: str = "BILLING", **metadata: str) -> Instance:
-    """Somebody registered it."""
+    """Register an instance as another client does."""
     marks = {key.replace("_", "."): value for key, value in metadata.items()}
     id_ = f"vm-{number}:{application.lower()}:8080"
     one = Instance(application, id_, f"vm-{number}", f"192.0.2.{number}", Port(8080), metadata=marks)
@@ -38,7 +40,7 @@ def there(eureka: FakeEureka, number: int, application: str = "BILLING", **metad
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, str]:
-    """Return the output of a successful run, and its messages to people."""
+    """Run the command successfully, and return its output and error output."""
     assert main(["import", *words]) == 0
     said = capsys.readouterr()
     return said.out, said.err
@@ -47,7 +49,9 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, str]:
 def test_a_program_and_the_file_for_pulumi_import(
     eureka: FakeEureka, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """All of the application that nobody has, as one resource; nothing is changed."""
+    """All instances of an application without an owner become one resource and an import file; Eureka is
+    not changed.
+    """
     for number in (1, 2):
         there(eureka, number, zone="zone-a", tier="1")
     before = dict(eureka.held)
@@ -64,7 +68,7 @@ def test_a_program_and_the_file_for_pulumi_import(
 
 
 def test_one_by_one_in_yaml(eureka: FakeEureka, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A resource for each registration."""
+    """With ``--one-by-one`` each instance becomes a resource of its own."""
     for number in (1, 2):
         there(eureka, number)
     file = tmp_path / "imports.json"
@@ -81,7 +85,7 @@ def test_one_by_one_in_yaml(eureka: FakeEureka, capsys: pytest.CaptureFixture[st
 
 
 def test_the_dynamic_provider_adopts(eureka: FakeEureka, capsys: pytest.CaptureFixture[str]) -> None:
-    """It needs no import."""
+    """The dynamic provider's program adopts the instances and needs no ``pulumi import``."""
     there(eureka, 1)
     out, _ = printed(capsys, "billing", "--provider", "dynamic")
     assert "from eurekube_provider import EurekaApplication\n" in out
@@ -90,7 +94,9 @@ def test_the_dynamic_provider_adopts(eureka: FakeEureka, capsys: pytest.CaptureF
 
 
 def test_what_is_somebody_elses_is_left_out(eureka: FakeEureka, capsys: pytest.CaptureFixture[str]) -> None:
-    """And named, with whose it is; where nothing else is there, that is the error."""
+    """Instances with an owner are left out and named with their owner; if no others exist, this is an
+    error.
+    """
     there(eureka, 1, eurekube_owner="cluster/eu/shop/rating")
     there(eureka, 2, eurekube_owner="stack/acme/shop/dev/billing")
     assert main(["import", "billing"]) == 1
@@ -106,7 +112,7 @@ def test_what_is_somebody_elses_is_left_out(eureka: FakeEureka, capsys: pytest.C
 
 
 def test_what_looks_like_a_credential_is_said(eureka: FakeEureka, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its key only; other stacks' and callers' programs read it from Eureka, and a repository keeps it."""
+    """Metadata that looks like a credential is reported by its key only."""
     there(eureka, 1, user_password="hidden")
     _, err = printed(capsys, "billing")
     assert "metadata user.password of billing may be credentials" in err
@@ -127,7 +133,7 @@ def test_what_looks_like_a_credential_is_said(eureka: FakeEureka, capsys: pytest
 def test_bad_input_is_one_sentence(
     eureka: FakeEureka, capsys: pytest.CaptureFixture[str], words: list[str], expected: str
 ) -> None:
-    """The fault and its place."""
+    """Invalid input ends with 1 and one sentence about the fault."""
     there(eureka, 1)
     assert main(["import", *words]) == 1
     said = capsys.readouterr()
@@ -139,7 +145,7 @@ def test_bad_input_is_one_sentence(
 def test_a_file_that_is_there_is_not_overwritten(
     eureka: FakeEureka, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """It may be somebody's."""
+    """An existing file is not overwritten, and the command ends with 1."""
     there(eureka, 1)
     (tmp_path / "mine").write_text("mine")
     assert main(["import", "billing", "--file", str(tmp_path / "mine")]) == 1
@@ -148,7 +154,7 @@ def test_a_file_that_is_there_is_not_overwritten(
 
 
 def test_without_an_url(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is asked for."""
+    """Without a URL the message names EUREKA_URL."""
     monkeypatch.delenv("EUREKA_URL", raising=False)
     assert main(["import", "billing"]) == 1
     assert "EUREKA_URL" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``eurekube instances``: what is listed, by whichever filter."""
+"""``eurekube instances``: its list and its filters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from tests.unit.cli.inventories import BLIND, ILL, NO_EUREKA
     ],
 )
 def test_instances_are_filtered(run: Any, words: tuple[str, ...], expected: list[str]) -> None:
-    """By application, status, manager, owner, address and namespace; 1 where nothing fits."""
+    """Instances are filtered by application, status, keeper, owner, address and namespace; an empty result
+    ends with 1.
+    """
     code, shown, _ = run(ILL, "instances", *words, "-o", "json")
     assert [one["application"].lower() for one in json.loads(shown)["instances"]] == expected
     assert code == (0 if expected else 1)
@@ -34,7 +36,7 @@ def test_instances_are_filtered(run: Any, words: tuple[str, ...], expected: list
 
 
 def test_instances_without_eureka(run: Any) -> None:
-    """There is nothing to list."""
+    """Without Eureka the command prints no list and ends with 2."""
     code, shown, said = run(BLIND, "instances")
     assert (code, shown) == (2, "")
     assert NO_EUREKA in said

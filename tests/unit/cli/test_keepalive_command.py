@@ -1,4 +1,4 @@
-"""Output of ``eurekube keepalive`` where it renews nothing."""
+"""``eurekube keepalive``: its warning when it renews nothing, and the options that it refuses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ UNREAD, IDLE, BUSY = Figures(), Figures(read_at=1.0), Figures(read_at=1.0, held=
 def test_it_says_that_nothing_names_it(
     looks: list[Figures], expected: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once each time: another Eureka than before may answer, and what was registered there lapses."""
+    """The warning is logged once for each time in which no instance names this renewer, with the number
+    renewed before.
+    """
     left = [*looks]
     registry = SimpleNamespace(figures=lambda: left.pop(0))
     with caplog.at_level(logging.WARNING):
@@ -53,7 +55,7 @@ def test_it_says_that_nothing_names_it(
 def test_what_is_not_for_this_kind_of_registry_is_refused(
     words: list[str], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before anything is asked, or removed."""
+    """Options that do not fit the kind of registry are refused before any request."""
     monkeypatch.setattr(keepalive_command, "stopping", threading.Event)
     monkeypatch.setattr(logs, "set_up", lambda *_: None)
     parser = argparse.ArgumentParser()
@@ -66,5 +68,5 @@ def test_what_is_not_for_this_kind_of_registry_is_refused(
     ("address", "port"), [("a..b", 80), ("a\0b", 80), ("127.0.0.1", 10**30), ("127.0.0.1", -1)]
 )
 def test_nothing_answers_where_nobody_can_be(address: str, port: int) -> None:
-    """A stranger's node ends no command that is to remove others."""
+    """An address or port that cannot exist counts as not answering, and raises no error."""
     assert not answers_at(Instance("RATING", "a", address, address, Port(port)))

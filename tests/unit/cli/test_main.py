@@ -1,4 +1,4 @@
-"""The command line: what it loads, and the codes that it ends with."""
+"""The command line: the modules that it loads, and its exit codes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_the_operator_loads_no_pulumi() -> None:
-    """Neither its parsing nor its modules, nor what draws tables: it starts fast and stays small."""
+    """The operator's parser and modules load neither Pulumi nor table drawing, so that it starts fast and
+    stays small.
+    """
     program = (
         "import sys\nfrom eurekube_provider.cli.command_parser import parser_of\n"
         "parser_of('operator').parse_args(['--once'])\n"
@@ -28,7 +30,7 @@ def test_the_operator_loads_no_pulumi() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """``--help`` of a command shows its options, though they are loaded on demand."""
+    """``--help`` of a command shows its options, although they are loaded on demand."""
     with pytest.raises(SystemExit) as ended:
         main([command, "--help"])
     assert ended.value.code == 0
@@ -39,7 +41,7 @@ def test_each_command_explains_itself(command: str, capsys: pytest.CaptureFixtur
 
 
 def test_the_list_of_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a command nothing but the list is loaded."""
+    """The program's ``--help`` lists every command."""
     with pytest.raises(SystemExit):
         main(["--help"])
     said = capsys.readouterr().out
@@ -49,7 +51,7 @@ def test_the_list_of_commands(capsys: pytest.CaptureFixture[str]) -> None:
 def test_wrong_usage_and_wrong_configuration(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An unknown flag ends with 2, a value that cannot be used with 1 and a sentence."""
+    """An unknown option ends with 2, an unusable value with 1 and a sentence."""
     monkeypatch.delenv("EUREKA_URL", raising=False)
     with pytest.raises(SystemExit) as ended:
         main(["operator", "--twice"])
@@ -61,7 +63,7 @@ def test_wrong_usage_and_wrong_configuration(
 
 
 def test_unknown_commands_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2, as of any wrong option."""
+    """An unknown command or option ends with 2, and a similar command is suggested."""
     for words in (["statsu"], ["statsu", "--help"], ["status", "--outptu"], ["--outptu"], ["--", "status"]):
         with pytest.raises(SystemExit) as ended:
             main(words)
@@ -73,7 +75,9 @@ def test_unknown_commands_are_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
 def test_what_is_named_may_stand_between_options(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And behind a double dash it may begin with one: an instance has whatever id it registered."""
+    """Arguments may stand between options, and after ``--`` they may begin with a dash, as instance ids
+    can.
+    """
     taken: list[list[str]] = []
     module = module_of("status")
     monkeypatch.setattr(module, "run", lambda options: taken.append(options.applications))

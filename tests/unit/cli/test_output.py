@@ -1,4 +1,4 @@
-"""One document, and one row of blocks, in every form that a person or a program asks for."""
+"""Output of one document and its blocks in each format."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ BLOCKS: list[Block] = [
 
 
 class Terminal(io.StringIO):
-    """A stream that says that it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
 
@@ -34,7 +34,7 @@ class Terminal(io.StringIO):
 def test_documents_can_be_read_back(
     form: OutputFormat, read: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Any content is read back, without a character that a terminal would obey."""
+    """JSON and YAML output is read back unchanged, and has no control characters."""
     emit(form, DOCUMENT, BLOCKS)
     written = capsys.readouterr().out
     assert read(written) == DOCUMENT  # type: ignore[operator]
@@ -45,7 +45,7 @@ def test_documents_can_be_read_back(
 def test_a_pipe_gets_no_colour_and_no_folded_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each row is one line, so that grep finds it; nothing is cut."""
+    """In a pipe each row is one uncut line without colours, so that grep finds it."""
     monkeypatch.delenv("COLUMNS", raising=False)
     emit(OutputFormat.TABLE, DOCUMENT, BLOCKS)
     lines = capsys.readouterr().out.splitlines()
@@ -55,7 +55,7 @@ def test_a_pipe_gets_no_colour_and_no_folded_line(
 
 
 def test_a_terminal_gets_colours_and_a_narrow_one_a_cut_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line for each row however long its reason is."""
+    """A narrow terminal gets one coloured line for each row, with the last column cut."""
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -70,7 +70,7 @@ def test_a_terminal_gets_colours_and_a_narrow_one_a_cut_reason(monkeypatch: pyte
 
 
 def test_what_has_no_room_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A very narrow terminal still shows every column."""
+    """A very narrow terminal folds columns and still shows all of them."""
     monkeypatch.setenv("COLUMNS", "20")
     shown = text(BLOCKS, Terminal())
     assert shown.count("x") >= 200
@@ -79,7 +79,7 @@ def test_what_has_no_room_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
 def test_colours_can_be_switched_off(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As no-color.org says, and on a terminal that knows none."""
+    """NO_COLOR, or a dumb terminal, switches colours off."""
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv(name, value)
     assert "\x1b[1;31m" not in text(BLOCKS, Terminal())
@@ -87,7 +87,7 @@ def test_colours_can_be_switched_off(name: str, value: str, monkeypatch: pytest.
 
 
 def test_markdown_has_no_markup_of_others(capsys: pytest.CaptureFixture[str]) -> None:
-    """For a comment of a pull request."""
+    """Markdown output, as for a pull request's comment, escapes markup in values."""
     emit(OutputFormat.MARKDOWN, DOCUMENT, BLOCKS)
     written = capsys.readouterr().out
     assert "| NAME | WHY |\n|---|---|\n" in written

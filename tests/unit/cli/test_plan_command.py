@@ -1,4 +1,4 @@
-"""``eurekube plan``: what the operator would do."""
+"""``eurekube plan``: the changes that the operator would make."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.comparison.samples import instance, syncer, world
 
 
 def test_plan_says_what_the_operator_would_do(run: Any) -> None:
-    """Each change on a line of its own, as the operator's dry run has it."""
+    """Each planned change is one line, as in the operator's dry run."""
     code, shown, _ = run(ILL, "plan")
     assert code == 1
     assert "  ~ ORDER order-0.shop.lab:order:8080 status: DOWN -> UP" in shown.splitlines()
@@ -26,7 +26,7 @@ def test_plan_says_what_the_operator_would_do(run: Any) -> None:
 
 
 def test_a_syncer_that_cannot_be_planned_is_named(run: Any) -> None:
-    """One of a Eureka that was not read, and one whose namespace was not: nothing is said to be well."""
+    """A syncer whose Eureka or namespace was not read is reported as not planned, with exit code 2."""
     seen = inventory(world(syncer("rating"), syncer("far", eureka="far")), {"default": [instance("rating")]})
     code, shown, said = run(seen, "plan")
     assert code == 2
@@ -42,7 +42,7 @@ def test_a_syncer_that_cannot_be_planned_is_named(run: Any) -> None:
 
 
 def test_a_syncer_without_a_service_is_not_called_well(run: Any) -> None:
-    """Nothing would be done for it, and the plan says why."""
+    """A syncer without a Service has no planned change; the plan shows its problem and ends with 1."""
     assert WELL.kubernetes is not None
     problem = Problem(Reason.NO_MATCHING_SERVICE, "no Service has the label app=rating")
     seen = world(syncer("rating"))

@@ -1,4 +1,4 @@
-"""Programs that are printed: what stands in Eureka is text in them, whatever it looks like."""
+"""Printed programs: values from Eureka are escaped, whatever they contain."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ PROPERTIES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 
 
 def made(properties: dict[str, Any]) -> list[ProgramResource]:
-    """One resource."""
+    """Return a list with one resource of these properties."""
     return [ProgramResource("Application", "billing", "BILLING", properties)]
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine draws slowly
 @given(PROPERTIES)
 def test_a_native_program_has_nothing_but_keywords_and_values(properties: dict[str, Any]) -> None:
-    """It is one call, whose arguments are what is asked for."""
+    """The program for the native provider is one call, whose keyword arguments are the given properties."""
     (_, call) = ast.parse(native_python(made(properties))).body
     assert isinstance(call, ast.Expr)
     assert isinstance(call.value, ast.Call)
@@ -52,7 +52,7 @@ def test_a_native_program_has_nothing_but_keywords_and_values(properties: dict[s
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine draws slowly
 @given(PROPERTIES)
 def test_a_dynamic_program_has_nothing_but_a_dictionary(properties: dict[str, Any]) -> None:
-    """Its values come back as they were, without the SDK."""
+    """The program for the dynamic provider is one call with a dictionary of the given properties."""
     (_, call) = ast.parse(dynamic_python(made(properties))).body
     assert isinstance(call, ast.Expr)
     assert isinstance(call.value, ast.Call)
@@ -60,7 +60,9 @@ def test_a_dynamic_program_has_nothing_but_a_dictionary(properties: dict[str, An
 
 
 def test_a_program_in_yaml_refers_to_nothing() -> None:
-    """Names are the schema's, keys of metadata and of instances are not names."""
+    """In YAML ``${`` in values is escaped, and keys of metadata and instances are not renamed as
+    properties are.
+    """
     asked = {"host_name": NASTY, "metadata": {"a_b": NASTY}, "instances": {"a_b": {"host_name": "1"}}}
     (resource,) = yaml.safe_load(native_yaml(made(asked)))["resources"].values()
     escaped = NASTY.replace("${", "$${")
@@ -75,7 +77,7 @@ def test_a_program_in_yaml_refers_to_nothing() -> None:
 
 
 def test_a_program_is_ascii() -> None:
-    """No sign turns letters round, or is taken for another one."""
+    """Programs are printable ASCII, so that no character reorders or imitates letters."""
     asked = {"application": NASTY, "metadata": {NASTY: NASTY}}
     for write in (native_python, dynamic_python, native_yaml):
         text = write(made(asked))
@@ -84,7 +86,7 @@ def test_a_program_is_ascii() -> None:
 
 
 def test_the_file_for_pulumi_import() -> None:
-    """Type, name and id."""
+    """The import file has type, name and id of each resource."""
     assert json.loads(import_file(made({}))) == {
         "resources": [{"type": "eurekube:index:Application", "name": "billing", "id": "BILLING"}]
     }
@@ -99,5 +101,5 @@ def test_the_file_for_pulumi_import() -> None:
     ],
 )
 def test_a_name_for_a_resource(text: str, taken: tuple[str, ...], expected: str) -> None:
-    """Of letters that no shell, URN or path changes; each once."""
+    """A resource name consists of letters, digits and dashes, and is unique."""
     assert resource_name(text, taken) == expected

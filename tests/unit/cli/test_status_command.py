@@ -1,4 +1,4 @@
-"""``eurekube status``: what it shows, and the codes that it and ``plan`` end with."""
+"""``eurekube status``: its output, and the exit codes of ``status`` and ``plan``."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.unit.comparison.samples import instance, mirror, mirror_status, synce
 )
 @pytest.mark.parametrize("command", ["status", "plan"])
 def test_the_exit_code_says_what_was_found(run: Any, found: Inventory, code: int, command: str) -> None:
-    """0 in sync, 1 not; 2 where that cannot be determined, and what is missing."""
+    """The exit code is 0 in sync, 1 with differences, and 2 with a message if this cannot be determined."""
     ended, _, said = run(found, command)
     assert ended == code
     assert bool(said) == (code == 2)
 
 
 def test_status_has_the_worst_first_and_one_line_for_each(run: Any) -> None:
-    """The sum, the trouble, the rows, and what differs, grouped."""
+    """The output has the totals, the problems, one row for each application, and the differences."""
     _, shown, _ = run(ILL, "status")
     lines = shown.splitlines()
     assert lines[0] == ("1 not synced, 1 synced, 1 not compared  ·  cluster lab, Eureka default (2 servers)")
@@ -48,7 +48,7 @@ def test_status_has_the_worst_first_and_one_line_for_each(run: Any) -> None:
 
 
 def test_the_column_has_the_name_of_the_registry(run: Any) -> None:
-    """Where there are several kinds, it is a registry; what Eureka alone has is not said of another kind."""
+    """The column has the kind of registry as its title, or REGISTRY with several kinds."""
     zookeeper = replace(ILL.eurekas["default"], kind=ZOOKEEPER)
     _, shown, _ = run(replace(ILL, eurekas={"default": zookeeper}), "status")
     lines = shown.splitlines()
@@ -61,7 +61,7 @@ def test_the_column_has_the_name_of_the_registry(run: Any) -> None:
 
 
 def test_status_as_json_has_all_of_it(run: Any) -> None:
-    """The same order, and whole sentences."""
+    """The JSON has the applications in the order of the table, with all details."""
     code, shown, _ = run(ILL, "status", "-o", "json")
     found = json.loads(shown)
     assert code == 1
@@ -71,7 +71,9 @@ def test_status_as_json_has_all_of_it(run: Any) -> None:
 
 
 def test_status_has_the_mirrors_beside_the_syncers(run: Any) -> None:
-    """Problems first, in the same words; a trouble like any other; of one application, its own alone."""
+    """Mirrors are shown with the syncers: problems first, in the same words; for one application only its
+    own.
+    """
     read = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     found = inventory(
         world(syncer("rating")),
@@ -108,7 +110,9 @@ def test_status_has_the_mirrors_beside_the_syncers(run: Any) -> None:
 
 
 def test_one_world_alone_is_shown_and_the_other_one_missed(run: Any) -> None:
-    """On standard error, so that the output stays what it is."""
+    """When Eureka or Kubernetes cannot be read, the other one is shown, and the gap is reported on
+    standard error.
+    """
     _, shown, said = run(BLIND, "status")
     assert "RATING" in shown
     assert said == f"eurekube status: {NO_EUREKA}\n"

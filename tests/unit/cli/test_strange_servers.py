@@ -1,4 +1,4 @@
-"""Servers and proxies that are not as they should be: the exit code and the sentence of each command."""
+"""Faulty servers and proxies: the exit code and the message of each command."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ PORTLESS = replace(ONE, instance_id="b", port=Port(0, enabled=False), secure_por
 
 
 class Strange:
-    """One server, and another one behind a proxy that misbehaves on request.
+    """Two servers, the first one behind a proxy that can be made faulty.
 
-    :ivar urls: the one behind the proxy first.
+    :ivar urls: URLs of the servers, the one behind the proxy first.
     """
 
     def __init__(self, servers: EurekaServers, proxy: Proxy) -> None:
@@ -37,29 +37,29 @@ class Strange:
         self.eureka_proxy = ""
 
     def black_hole(self) -> None:
-        """The first server is not there, and says not even that."""
+        """Let the first server's host vanish without an answer."""
         self.proxy.vanish()
 
     def drip(self) -> None:
-        """It sends one byte after the other."""
+        """Let the first server send one byte at a time."""
         self.proxy.drip(0.05)
 
     def bloat(self) -> None:
-        """It sends what decompresses to more than is read."""
+        """Let the first server send more than is read once decompressed."""
         self.proxy.bloat(megabytes=200)
 
     def refusing_proxy(self) -> None:
-        """Nobody listens where the proxy is to be."""
+        """Configure an HTTP proxy at a port where no process listens."""
         self.urls = self.urls[1:]
         self.eureka_proxy = f"http://ann:pa55@127.0.0.1:{free_ports(1)[0]}"
 
     def forbidding_proxy(self) -> None:
-        """The proxy lets nothing through."""
+        """Configure an HTTP proxy that answers every request with 403."""
         self.proxy.answer(403)
         self.urls, self.eureka_proxy = self.urls[1:], f"http://127.0.0.1:{self.proxy.port}"
 
     def blocked_status(self) -> None:
-        """A gateway lets /apps through, and nothing else."""
+        """Use a server behind a gateway that allows /apps only."""
         self.urls = self.urls[1:]
         answer = self.servers.cluster.request
 
@@ -70,14 +70,14 @@ class Strange:
         self.servers.cluster.request = ask  # type: ignore[method-assign]
 
     def two_names(self) -> None:
-        """The second server is named twice."""
+        """Configure the second server under two host names."""
         port = urlsplit(self.urls[1]).port
         self.urls = [self.urls[1], f"http://localhost:{port}/eureka"]
 
 
 @pytest.fixture
 def strange(monkeypatch: pytest.MonkeyPatch) -> Iterator[Strange]:
-    """Two servers that know an instance with a port, and one without."""
+    """Yield two servers that hold an instance with a port and one without."""
     configured = Connection.configured
 
     def quick(known: Known) -> Connection:
@@ -143,7 +143,7 @@ def test_each_says_what_is_wrong_and_where(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """A server that cannot be asked is named, and never counted as healthy."""
+    """Each command names a server that cannot be read, never counts it as healthy, and shows no password."""
     second = urlsplit(strange.urls[1]).port
     fault(strange)
     monkeypatch.setenv("EUREKA_URL", ",".join(strange.urls))

@@ -1,4 +1,4 @@
-"""The bar of a wait, and who gets to see it."""
+"""Progress bar of a wait, on terminals and elsewhere."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from eurekube_provider.cli.terminal import bar, wait
 
 
 class Terminal(io.StringIO):
-    """A stream that a person watches."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 def test_the_bar_fills() -> None:
-    """From nothing to all; never more, and with nothing to wait for it is full."""
+    """The bar goes from empty to full, never beyond, and is full if there is nothing to wait for."""
     assert bar(0, 100) == f"[{'.' * 30}]"
     assert bar(50, 100) == f"[{'#' * 15}{'.' * 15}]"
     assert bar(200, 100) == bar(0, 0) == f"[{'#' * 30}]"
 
 
 def test_a_person_watches_and_a_log_does_not() -> None:
-    """On a terminal one line is drawn over and over; elsewhere nothing is written."""
+    """On a terminal one line is redrawn; elsewhere nothing is written."""
     watched, logged = Terminal(), io.StringIO()
     for stream in (watched, logged):
         wait(0.02, 10.0, "caches may still be warm", stream=stream)

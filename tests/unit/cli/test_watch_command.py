@@ -1,4 +1,4 @@
-"""``eurekube watch``: what is new is printed, and Ctrl-C ends it."""
+"""``eurekube watch``: it prints changes until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.cli.inventories import ILL, SILENT, WELL, FakeReader
 def test_watch_prints_what_is_new(
     run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A look that shows the same as the one before prints nothing."""
+    """A read with the same result as the one before prints nothing."""
     monkeypatch.setattr(inventory_options, "InventoryReader", reader := FakeReader(WELL, WELL, ILL))
     waits: list[float] = []
     monkeypatch.setattr("eurekube_provider.cli.watch_command.time.sleep", waits.append)
@@ -32,7 +32,7 @@ def test_watch_prints_what_is_new(
 
 
 def test_ctrl_c_ends_a_watch_well(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is how a watch ends."""
+    """Ctrl-C ends a watch with exit code 0."""
 
     def interrupted(_: float) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Syncers, Services, EndpointSlices and instances for the tests of the comparison."""
+"""Sample syncers, Services, EndpointSlices and instances for tests of the comparison."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WELL = {
 
 
 def syncer(name: str, status: Any = None, deleted: bool = False, **spec: Any) -> dict[str, Any]:
-    """A EurekaSyncer of namespace ``shop``."""
+    """Return a EurekaSyncer of namespace ``shop``."""
     metadata: dict[str, Any] = {"namespace": "shop", "name": name}
     if deleted:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -41,7 +41,9 @@ def syncer(name: str, status: Any = None, deleted: bool = False, **spec: Any) ->
 
 
 def endpoint_slice(name: str, *ready: bool | None) -> dict[str, Any]:
-    """An EndpointSlice of the Service of this name; an endpoint for each, None for one that terminates."""
+    """Return an EndpointSlice of the Service of this name, with an endpoint for each value; None is a
+    terminating one.
+    """
     return {
         "metadata": {"namespace": "shop", "name": f"{name}-1", "labels": {SERVICE_NAME_LABEL: name}},
         "addressType": "IPv4",
@@ -58,7 +60,7 @@ def endpoint_slice(name: str, *ready: bool | None) -> dict[str, Any]:
 
 
 def desired_of(item: dict[str, Any], *ready: bool | None, cluster: Cluster = CLUSTER) -> Desired:
-    """Return the wanted instances of a syncer whose Service has these endpoints."""
+    """Return the desired instances of a syncer whose Service has these endpoints."""
     name = item["metadata"]["name"]
     service = {"metadata": {"namespace": "shop", "name": name}, "spec": {}}
     return desired_instances(Syncer.from_object(item), [service], [endpoint_slice(name, *ready)], cluster)
@@ -67,7 +69,9 @@ def desired_of(item: dict[str, Any], *ready: bool | None, cluster: Cluster = CLU
 def instance(
     name: str, number: int = 0, status: Status = Status.UP, owner: str | None = "", **more: Any
 ) -> Instance:
-    """An instance of the pod of this number; of the syncer of this name unless somebody else is named."""
+    """Return the instance of the pod with this number, owned by the syncer of this name unless an owner is
+    given.
+    """
     if owner == "":
         owner = str(ClusterOwner("lab", "shop", name))
     made = desired_of(syncer(name), *[True] * (number + 1)).instances[number]
@@ -90,7 +94,7 @@ def instance(
 def world(
     *items: dict[str, Any], ready: tuple[bool | None, ...] = (True,), **more: Any
 ) -> KubernetesInventory:
-    """A cluster with these syncers, each over endpoints that are ready or not."""
+    """Return a cluster with these syncers, each over the same endpoints."""
     found = KubernetesInventory(CLUSTER, items, **more)
     keys = [("shop", item["metadata"]["name"]) for item in items]
     desired = {
@@ -102,7 +106,9 @@ def world(
 
 
 def mirror(name: str, status: Any = None, deleted: bool = False, **spec: Any) -> dict[str, Any]:
-    """A EurekaMirror of namespace ``shop``; of the application of its name unless ``spec`` says more."""
+    """Return a EurekaMirror of namespace ``shop``; without ``spec`` it mirrors the application of its
+    name.
+    """
     metadata: dict[str, Any] = {"namespace": "shop", "name": name, "uid": f"uid-{name}"}
     if deleted:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -113,7 +119,7 @@ def mirror(name: str, status: Any = None, deleted: bool = False, **spec: Any) ->
 def mirror_status(
     application: str = "REVIEW", ready: int = 1, held: int = 0, read: str = "", **problems: str
 ) -> dict[str, Any]:
-    """Return the status of a mirror that shows one application, as an operator writes it; ``problems`` by
+    """Return the status that an operator writes for a mirror of one application, with ``problems`` by
     condition.
     """
     synced = next(iter(problems), "InSync")
@@ -148,7 +154,9 @@ def mirror_status(
 
 
 def mirror_slice(name: str, *endpoints: tuple[str, str, bool], application: str = "REVIEW") -> dict[str, Any]:
-    """An EndpointSlice of a mirror; each endpoint has an instance's id, an address, and is ready or not."""
+    """Return an EndpointSlice of a mirror; each endpoint has an instance id, an address, and True if it is
+    ready.
+    """
     return {
         "metadata": {
             "namespace": "shop",

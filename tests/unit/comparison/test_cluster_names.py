@@ -1,4 +1,4 @@
-"""The names that operators give one cluster are read from what they registered."""
+"""Names that operators use for a cluster, read from the instances that they registered."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.unit.comparison.samples import CLUSTER, instance
 
 
 def test_the_name_that_an_operator_gave_its_cluster() -> None:
-    """Its instances carry the cluster's UID, and the name in their owner."""
+    """The cluster's name is taken from the owner of instances with the cluster's UID."""
     there = [instance("rating", metadata={"eurekube.cluster-uid": "uid-9"}), instance("order")]
     assert cluster_named("uid-1", there) == "lab"
     assert cluster_named("uid-2", there) is None
@@ -16,7 +16,7 @@ def test_the_name_that_an_operator_gave_its_cluster() -> None:
 
 
 def test_another_operators_name_of_the_same_cluster_does_not_count() -> None:
-    """It serves other namespaces."""
+    """A name used by the operator of other namespaces does not count."""
     other = instance("order", owner="cluster/other/else/order")
     there = [other, instance("rating")]
     assert cluster_named("uid-1", there, ("shop",)) == "lab"
@@ -24,7 +24,9 @@ def test_another_operators_name_of_the_same_cluster_does_not_count() -> None:
 
 
 def test_syncers_of_an_operator_with_another_name() -> None:
-    """Those that are registered under it alone; not those of another UID, nor a stack's."""
+    """Syncers registered only under another name of this cluster are found; other UIDs and stacks do not
+    count.
+    """
     there = [
         instance("rating", owner="cluster/older/shop/rating"),
         instance("rating"),

@@ -1,4 +1,4 @@
-"""Both worlds side by side: every state, its one line of reason, and the order."""
+"""Comparison of Kubernetes with Eureka: states, reasons and order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.comparison.samples import CLUSTER, desired_of, instance, syncer,
 
 
 def condition(kind: str, status: str, reason: str) -> dict[str, str]:
-    """One condition."""
+    """Return a condition."""
     return {"type": kind, "status": status, "reason": reason, "message": f"{reason} it is"}
 
 
@@ -32,13 +32,13 @@ def status(ready: str, synced: str, reason: str) -> dict[str, Any]:
 
 
 def one_of(found: list[Comparison]) -> Comparison:
-    """The only comparison there is."""
+    """Return the only comparison."""
     (one,) = found
     return one
 
 
 def test_what_is_as_it_should_be() -> None:
-    """Nothing to say of it."""
+    """A syncer whose instances all agree is synced, without a problem."""
     there = [instance("rating", 0), instance("rating", 1)]
     one = one_of(compare(world(syncer("rating"), ready=(True, True)), {"default": there}))
     assert (one.application, str(one.manager), one.state) == (
@@ -51,7 +51,9 @@ def test_what_is_as_it_should_be() -> None:
 
 
 def test_an_id_with_a_former_name_of_the_cluster_is_as_it_should_be() -> None:
-    """It was taken over, and keeps its id until its pod ends."""
+    """An instance whose id has the cluster's former name counts as in sync: it keeps its id until its pod
+    ends.
+    """
     earlier = instance("rating", 0, instance_id="rating-0.shop.earlier:rating:8080")
     kubernetes, there = world(syncer("rating"), ready=(True, True)), [earlier, instance("rating", 1)]
     assert one_of(compare(kubernetes, {"default": there})).state is SyncState.SYNCED
@@ -68,7 +70,7 @@ def test_an_id_with_a_former_name_of_the_cluster_is_as_it_should_be() -> None:
     ],
 )
 def test_what_the_operator_says_counts(said: dict[str, Any], state: SyncState, reason: str) -> None:
-    """Its conditions are one word, its reason and its sentence."""
+    """A syncer's conditions give the comparison's state, reason and message."""
     one = one_of(compare(world(syncer("rating", said)), {"default": [instance("rating")]}))
     assert one.problem is not None
     assert (one.state, one.problem.reason) == (state, reason)
@@ -76,7 +78,7 @@ def test_what_the_operator_says_counts(said: dict[str, Any], state: SyncState, r
 
 
 def test_what_the_operator_has_not_seen_yet_is_seen() -> None:
-    """Its conditions are fine, and yet an instance is missing, and another has another status."""
+    """Differences are reported even if the syncer's conditions are fine."""
     there = [instance("rating", 0, Status.DOWN)]
     one = one_of(compare(world(syncer("rating"), ready=(True, True)), {"default": there}))
     assert (one.state, one.differing) == (SyncState.NOT_SYNCED, 2)
@@ -86,7 +88,9 @@ def test_what_the_operator_has_not_seen_yet_is_seen() -> None:
 
 
 def test_ready_endpoints_that_nobody_registered_are_the_worst() -> None:
-    """No operator looks, and callers find nothing."""
+    """Ready endpoints without any instance, at a syncer that no operator has read, are the state
+    NOT_READY.
+    """
     one = one_of(compare(world(syncer("rating", {})), {"default": []}))
     assert one.state is SyncState.NOT_READY
     said = "no operator has looked at it yet, and callers find none of its ready endpoints"
@@ -94,7 +98,7 @@ def test_ready_endpoints_that_nobody_registered_are_the_worst() -> None:
 
 
 def test_a_deleted_syncer_and_one_that_is_gone() -> None:
-    """Its instances leave; a leftover of a syncer that is gone is reported, too."""
+    """Instances of a syncer that is being deleted, or is gone, are reported as such."""
     there = [instance("rating"), instance("order")]
     found = compare(world(syncer("rating", deleted=True)), {"default": there})
     assert [(str(one.manager), one.problem and one.problem.reason) for one in found] == [
@@ -104,14 +108,14 @@ def test_a_deleted_syncer_and_one_that_is_gone() -> None:
 
 
 def test_syncers_of_namespaces_that_are_not_looked_at_are_left_out() -> None:
-    """They would pass for something that nobody compares."""
+    """Instances of syncers in namespaces that were not read are left out."""
     there = [instance("order"), instance("order", 1, owner=None, instance_id="d")]
     found = compare(world(namespaces=("shop-2",)), {"default": there})
     assert [str(one.manager) for one in found] == ["itself"]
 
 
 def test_what_befalls_several_instances_is_said_once() -> None:
-    """Not for each of them, as the operator has it."""
+    """A reason common to several instances is given once in the message."""
     item = syncer("rating", status("True", "False", "Conflict"))
     others = [instance("rating", number, owner="cluster/lab/shop/other") for number in (0, 1)]
     (ours,) = (
@@ -124,7 +128,10 @@ def test_what_befalls_several_instances_is_said_once() -> None:
 
 
 def test_what_others_keep_is_not_compared() -> None:
-    """Stacks, other clusters, unknown owners and applications themselves: each by its manager, last."""
+    """Instances of stacks, other clusters, unknown owners and applications themselves are listed by their
+    manager, and
+    not compared.
+    """
     there = [
         instance("rating"),
         instance("rating", 1, owner="stack/acme/shop/dev/r", instance_id="a"),
@@ -146,7 +153,7 @@ def test_what_others_keep_is_not_compared() -> None:
 
 
 def test_with_one_world_alone() -> None:
-    """Eureka alone shows who keeps what; Kubernetes alone shows what the operator wrote."""
+    """Eureka alone shows the manager of each instance; Kubernetes alone shows the syncers' status."""
     alone = one_of(compare(None, {"default": [instance("rating")]}))
     assert (str(alone.manager), alone.state, alone.kubernetes) == (
         "syncer shop/rating of cluster lab",
@@ -159,7 +166,7 @@ def test_with_one_world_alone() -> None:
 
 
 def test_each_eureka_is_compared_by_itself() -> None:
-    """A syncer of one is not looked for at another, and what stands at the other one is reported."""
+    """A syncer is compared with its own Eureka only; its instances at another one are reported there."""
     item = syncer("rating", eureka="eu")
     found = compare(world(item), {"default": [instance("rating")], "eu": []})
     assert [(one.eureka_name, one.state, one.eureka) for one in found] == [
@@ -204,7 +211,7 @@ def test_each_eureka_is_compared_by_itself() -> None:
 def test_plans_and_what_holds_them(
     item: dict[str, Any], ready: tuple[bool | None, ...], held: str, changes: list[str]
 ) -> None:
-    """The operator's own plan, and the rules that would keep it from carrying it out."""
+    """A plan has the operator's own changes, and the rule that would prevent them, if any."""
     there = [instance("rating", 0, Status.DOWN), instance("rating", 1)]
     (planned,) = plans_of(world(item, ready=ready), {"default": there}).values()
     sentence = planned.held.message if planned.held else ""
@@ -215,7 +222,7 @@ def test_plans_and_what_holds_them(
 
 
 def test_two_operators_of_one_cluster_under_different_names() -> None:
-    """Each syncer is compared with what its own operator registered, not with what an older name left."""
+    """Each syncer is compared under the cluster name that its own operator uses."""
     renamed = [
         instance(
             "cart",
@@ -242,7 +249,7 @@ def test_two_operators_of_one_cluster_under_different_names() -> None:
 
 
 def test_everything_is_plain_json() -> None:
-    """Differences are grouped by what they have in common."""
+    """A comparison becomes plain JSON, with differences grouped by cause."""
     kubernetes = KubernetesInventory(
         CLUSTER, [syncer("rating")], {("shop", "rating"): desired_of(syncer("rating"), True, True, True)}
     )

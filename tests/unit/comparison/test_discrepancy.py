@@ -1,4 +1,4 @@
-"""Differences say what is where and why; what has one cause is one group."""
+"""Differences between Kubernetes and Eureka, grouped by cause."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.comparison.samples import instance
 
 
 def test_what_registered_itself_is_one_group() -> None:
-    """Ten sentences about ten instances have one cause, which names none of them."""
+    """Differences of ten self-registered instances are one group, whose cause names no instance."""
     mine = [instance("rating", number) for number in range(10)]
     theirs = [instance("rating", number, owner=None, instance_id=f"vm-{number}") for number in range(10)]
     (group,) = grouped(differences_in(plan(mine, theirs, mine[0].owner or "")))
@@ -24,7 +24,7 @@ def test_what_registered_itself_is_one_group() -> None:
 
 
 def test_an_error_is_the_same_for_all_but_for_their_names() -> None:
-    """So that one server that is away is one group."""
+    """Errors that differ only in instance names are one group."""
     mine = [instance("rating", number) for number in range(3)]
     changes = plan(mine, [], mine[0].owner or "").changes
     found = [difference_of_change(one, f"{one.instance.instance_id}: nobody answers") for one in changes]
@@ -34,7 +34,7 @@ def test_an_error_is_the_same_for_all_but_for_their_names() -> None:
 
 
 def test_the_largest_group_comes_first() -> None:
-    """The order in which they were found makes no difference."""
+    """Groups are ordered by size, not by the order in which they were found."""
     there = [instance("rating", 0, Status.DOWN)]
     mine = [instance("rating", number) for number in range(3)]
     gone = [instance("rating", 7)]
@@ -49,7 +49,7 @@ def test_the_largest_group_comes_first() -> None:
 
 
 def test_fields_are_named_and_not_quoted() -> None:
-    """Their values differ from instance to instance."""
+    """A cause names the differing fields without their values, which differ between instances."""
     mine = instance("rating")
     there = instance("rating", metadata={"zone": "b"}, vip_address="old")
     (group,) = grouped(differences_in(plan([mine], [there], mine.owner or "")))

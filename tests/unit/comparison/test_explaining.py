@@ -1,4 +1,4 @@
-"""An instance explained: whose, renewed by whom and when, why it is not UP, and what would become of it."""
+"""Explanation of an instance: owner, renewer, last renewal, reason for its status, and outcomes of events."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ STACK = "stack/acme/shop/dev/rating"
 
 
 def observed(one: Instance, item: dict[str, Any] | None = None, **more: Any) -> Observation:
-    """Return an instance as it was read, with its cluster at hand."""
+    """Return the observation of an instance with its cluster at hand."""
     found = Syncer.from_object(item) if item else None
     return Observation(one, manager_of(one, "lab"), has_kubernetes=True, syncer=found, **more)
 
 
 def endpoint(ready: bool | None) -> Any:
-    """An endpoint."""
+    """Return an endpoint that is ready, not ready, or terminating (None)."""
     return endpoint_slice("rating", ready)["endpoints"][0]
 
 
 def test_what_cannot_be_relied_on_is_reported_first() -> None:
-    """Why no request can name it, or that no server holds what a list shows."""
+    """The first fact warns of an instance that no request can name or that no server holds."""
     odd = instance("rating", instance_id="a/b", unreadable="no request can name the id 'a/b'")
     facts = explain(observed(odd), NOW_MS).facts
     assert facts[0] == ("not safe", "no request can name the id 'a/b'")
@@ -42,7 +42,7 @@ def test_what_cannot_be_relied_on_is_reported_first() -> None:
 
 
 def test_a_self_registered_out_of_service_is_no_health_problem() -> None:
-    """The way out is named, fit for a shell."""
+    """For a self-registered OUT_OF_SERVICE the explanation gives an undrain command, quoted for a shell."""
     stuck = instance("vm", owner=None, status=Status.OUT_OF_SERVICE, instance_id="it; self")
     reason = why_not_up(observed(stuck))
     assert "it registered itself as OUT_OF_SERVICE" in reason
@@ -71,7 +71,7 @@ def test_of_what_cannot_be_read_nothing_is_guessed() -> None:
 
 
 def test_an_instance_of_a_syncer() -> None:
-    """Each question has an answer, the last renewal by each server."""
+    """A syncer's instance is explained with all facts, and with the last renewal at each server."""
     one = instance("rating")
     held = {
         "http://e-1": replace(one, lease_ends_ms=int(NOW_MS) + 78_000),
@@ -103,7 +103,7 @@ def test_an_instance_of_a_syncer() -> None:
 
 
 def test_a_renewal_that_is_late_is_said() -> None:
-    """Longer ago than its Eureka lease lasts."""
+    """A last renewal longer ago than the Eureka lease is reported as such."""
     one = instance("rating")
     held = {"http://e-1": replace(one, lease_ends_ms=int(NOW_MS) - 30_000)}
     facts = dict(explain(observed(one, by_server=held), NOW_MS).facts)
@@ -161,7 +161,9 @@ UNREADY = {"status": {"containerStatuses": [{"name": "main", "ready": False, "st
     ],
 )
 def test_why_an_instance_is_not_up(found: Observation, expected: str) -> None:
-    """By the one that decides about its status."""
+    """The reason comes from whatever decides the status: pod, endpoint, operator, person, stack or
+    application.
+    """
     assert expected in why_not_up(found)
     assert "why not UP" in dict(explain(found, NOW_MS).facts)
 
@@ -181,7 +183,7 @@ def test_why_an_instance_is_not_up(found: Observation, expected: str) -> None:
     ],
 )
 def test_when_a_pod_is_deleted(spec: dict[str, Any], expected: str) -> None:
-    """As its syncer says."""
+    """The outcome of a pod's deletion depends on the syncer's spec."""
     one = instance("rating")
     outcomes = dict(impact(one, manager_of(one, "lab"), Syncer.from_object(syncer("rating", **spec))))
     assert expected in outcomes[Event.POD_DELETED]
@@ -212,6 +214,6 @@ def test_when_a_pod_is_deleted(spec: dict[str, Any], expected: str) -> None:
 def test_what_would_become_of_it(
     owner: str | None, metadata: dict[str, str], event: Event, expected: str
 ) -> None:
-    """By its manager."""
+    """The outcome of an event depends on the instance's owner and renewer."""
     one = instance("rating", owner=owner, metadata=metadata)
     assert expected in dict(impact(one, manager_of(one, "lab")))[event]

@@ -1,4 +1,4 @@
-"""Faults, worst first, and each once."""
+"""Findings of the status: sorted by severity, each problem once."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from eurekube_provider.core.problem import Problem
 
 
 def compared(name: str, state: SyncState, reason: str = "", message: str = "") -> Comparison:
-    """A comparison of the syncer ``shop/<name>``."""
+    """Return the comparison of the syncer ``shop/<name>`` with this state and problem."""
     problem = Problem(reason, message) if reason else None
     return Comparison(name.upper(), Manager(ManagerKind.SYNCER, f"shop/{name}"), state, problem=problem)
 
 
 def test_one_reason_is_one_trouble() -> None:
-    """However many it befalls; the first one's sentence stands for all, and says whose it is."""
+    """One reason is one finding for all its syncers, with the first one's message as an example."""
     found = status_findings(
         [
             *(
@@ -43,7 +43,7 @@ def test_one_reason_is_one_trouble() -> None:
 
 
 def test_the_worst_comes_first_and_a_cause_before_what_comes_of_it() -> None:
-    """A Eureka that cannot be read explains its syncers; a note is no trouble for now."""
+    """Among faults a Eureka that cannot be read comes before its syncers; notes come last."""
     of_eureka = eureka_findings(
         "default", error="no answer", away=[("http://e", "x")], endangered=(), warning="40 %"
     )
@@ -56,7 +56,7 @@ def test_the_worst_comes_first_and_a_cause_before_what_comes_of_it() -> None:
 
 
 def test_a_server_that_is_away_and_one_that_preserves_itself() -> None:
-    """Warnings, as long as another one answers."""
+    """A server that is away, or near self-preservation, is a warning while another one answers."""
     found = eureka_findings("eu", error="", away=[("http://e-1", "time-out")], endangered=["http://e-2"])
     assert [(one.severity, one.problem.reason, one.subjects) for one in found] == [
         (Severity.WARNING, "ServerAway", ("http://e-1",)),
@@ -66,7 +66,7 @@ def test_a_server_that_is_away_and_one_that_preserves_itself() -> None:
 
 
 def test_the_sum_has_the_worst_first() -> None:
-    """In the order of the rows."""
+    """The headline counts states, the worst first."""
     states = [SyncState.SYNCED, SyncState.NOT_READY, SyncState.SYNCED, SyncState.NOT_COMPARED]
     assert headline([compared("x", one) for one in states]) == "1 not ready, 2 synced, 1 not compared"
     assert headline([]) == "no application is known"

@@ -1,4 +1,4 @@
-"""Why an instance is not called by its mirrored Service."""
+"""Reasons for which an instance is not called through its mirrored Service."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOW = 1_780_000_000.0
 
 
 def vm(number: int, address: str = "", status: Status = Status.UP, **more: Any) -> Instance:
-    """An instance of REVIEW on a machine."""
+    """Return an instance of REVIEW on a machine."""
     return Instance(
         "review", f"vm-{number}", "h", address or f"192.0.2.{number}", Port(8080), status=status, **more
     )
@@ -28,14 +28,16 @@ def vm(number: int, address: str = "", status: Status = Status.UP, **more: Any) 
 def explained(
     *there: Instance, item: Any = None, slices: tuple[Any, ...] = (), own: frozenset[str] = frozenset()
 ) -> MirrorExplanation:
-    """Return the explanation of REVIEW."""
+    """Return the explanation of the mirror of REVIEW."""
     world = MirrorInventory([item or mirror("review", mirror_status()), mirror("order")], slices, own)
     (found,) = explain_mirrors(world, CLUSTER, "REVIEW", there, NOW)
     return found
 
 
 def test_each_instance_says_whether_it_is_called() -> None:
-    """Those that are not come first; what vanished without proof is called on."""
+    """Instances that are not called come first with their reason; one that vanished without proof is still
+    held.
+    """
     slices = (
         mirror_slice("review", ("vm-1", "192.0.2.1", True), ("vm-2", "192.0.2.2", False)),
         mirror_slice("other", ("vm-3", "192.0.2.3", True)),
@@ -84,7 +86,7 @@ def test_each_instance_says_whether_it_is_called() -> None:
     ],
 )
 def test_what_is_left_out_says_why(one: Instance, status: dict[str, Any], why: str) -> None:
-    """In the operator's words, where it gave any."""
+    """An instance left out has its reason, in the words of the operator's status where there are any."""
     slices = (mirror_slice("review", ("vm-5", "192.0.2.5", True)),)
     item = mirror("review", mirror_status(**status))
     found = explained(one, item=item, slices=slices, own=frozenset({"10.0.0.7"}))
@@ -94,7 +96,7 @@ def test_what_is_left_out_says_why(one: Instance, status: dict[str, Any], why: s
 
 
 def test_what_the_brake_keeps_is_explained_by_it() -> None:
-    """And an endpoint that somebody wrote is not one that Eureka lists no more."""
+    """An endpoint kept by the brake gets the brake's reason; a hand-written one is named as such."""
     slices = (mirror_slice("review", ("vm-1", "192.0.2.1", True), ("", "192.0.2.9", True)),)
     item = mirror("review", mirror_status(Braked="1 came from elsewhere"))
     found = {one.instance_id: one.why for one in explained(item=item, slices=slices).instances}
@@ -103,7 +105,7 @@ def test_what_the_brake_keeps_is_explained_by_it() -> None:
 
 
 def test_a_mirror_that_cannot_be_read_says_so() -> None:
-    """Its endpoints of the application stay; one of another application is not named."""
+    """The explanation of an instance under a mirror with an invalid spec gives the spec's problem."""
     item = mirror("x", mirror_status(InvalidSpec="two names"), pattern="*")
     found = explained(vm(1), item=item)
     assert "two names" in found.instances[0].why

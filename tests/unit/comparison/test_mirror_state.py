@@ -1,4 +1,4 @@
-"""How mirrors stand: the words of syncers, worst first."""
+"""States of mirrors, in the same words as those of syncers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READ = "2026-05-28T20:26:40Z"  # which is NOW
 
 
 def test_the_worst_comes_first() -> None:
-    """With the reason that its conditions give."""
+    """Mirrors are sorted by state, the worst first, with the reason from their conditions."""
     items = [
         mirror("a", mirror_status(read=READ)),
         mirror("b", mirror_status(NameTaken="the name is a person's")),
@@ -49,14 +49,17 @@ def test_the_worst_comes_first() -> None:
 
 @pytest.mark.parametrize(("age", "state"), [(STALE_SECONDS, "synced"), (STALE_SECONDS + 1, "not known")])
 def test_what_nobody_has_read_for_long_is_not_known(age: float, state: str) -> None:
-    """The conditions may be those of an operator that is gone."""
+    """A mirror whose last read is too long ago is "not known", as its operator may be gone."""
     (found,) = mirror_states([mirror("review", mirror_status(read=READ))], NOW + age)
     assert (str(found.state), found.read_seconds_ago(NOW + age)) == (state, age)
     assert found.to_dict()["lastReadAt"] == READ
 
 
 def test_the_service_is_named_before_there_is_one() -> None:
-    """By the spec; of a pattern with several, the first and how many more there are."""
+    """Before a first status the Service's name comes from the spec; a pattern shows its first Service and the
+    number of
+    others.
+    """
     (new,) = mirror_states([mirror("x", application="order", serviceName="legacy-{application}")], NOW)
     assert (new.service, new.to_dict()["services"]) == ("legacy-order", 0)
     (attached,) = mirror_states([mirror("x", application="order", attachTo="rating")], NOW)

@@ -1,4 +1,4 @@
-"""Operators of a cluster by its Leases and Eureka."""
+"""Judgement of a cluster's operators by their Leases and Eureka."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SYNCER = {"metadata": {"namespace": "shop", "name": "rating"}}
 def lease(
     renewed_ago: float = 1.0, namespace: str = "ops", holder: str = "pod-1", **notes: Any
 ) -> dict[str, Any]:
-    """A Lease as the API has it."""
+    """Return a Lease object with the operator's notes."""
     known = LeaseNotes("eurekube", "east", namespaces=("*",), is_name_given=True)
     made = LeaseNotes(**{**{name: getattr(known, name) for name in LeaseNotes.__dataclass_fields__}, **notes})
     return {
@@ -38,14 +38,14 @@ def lease(
 
 
 def server(read_ago: float, answered_ago: float, error: str = "") -> ServerRead:
-    """A server as a leader notes it."""
+    """Return a leader's note about one server."""
     return ServerRead(
         "default", "http://e/eureka", utc_time(NOW - read_ago), utc_time(NOW - answered_ago), error
     )
 
 
 def read(*leases: dict[str, Any], error: str = "", renewed_ago: float | None = None) -> OperatorsRead:
-    """Return the operators as they were read."""
+    """Return operators read from these Leases."""
     at = None if renewed_ago is None else NOW - renewed_ago
     return OperatorsRead(tuple(map(operator_of, leases)), error, at)
 
@@ -82,20 +82,20 @@ def read(*leases: dict[str, Any], error: str = "", renewed_ago: float | None = N
     ],
 )
 def test_what_is_wrong_with_operators(found: OperatorsRead, expected: list[str]) -> None:
-    """By name, and how bad it is; each with what fixes it."""
+    """Each situation gives its findings by severity and name, and each finding has a remedy."""
     findings = list(findings_of_operators(found, [SYNCER], NOW))
     assert [f"{one.severity} {one.problem.reason}" for one in findings] == expected
     assert all(one.problem.remedy for one in findings)
 
 
 def test_an_operator_that_nobody_needs_is_not_missed() -> None:
-    """There is no syncer and no mirror."""
+    """Without syncers and mirrors a missing operator is no finding."""
     assert list(findings_of_operators(read(), [], NOW)) == []
     assert list(findings_of_operators(read(lease(3600)), [], NOW)) == []
 
 
 def test_clocks_that_differ_are_settled_by_another_look() -> None:
-    """A Lease that seems to be old is renewed meanwhile, or is not."""
+    """A Lease that seems expired counts as alive if a second read shows a renewal."""
     seems_old = operator_of(lease(40))
     assert (seems_old.is_alive(NOW), seems_old.may_be_alive(NOW)) == (False, True)
     again = operator_of(lease(36), before=seems_old)
@@ -108,7 +108,9 @@ def test_clocks_that_differ_are_settled_by_another_look() -> None:
 
 
 def test_who_leads_is_said_first_with_the_age_of_what_is_known() -> None:
-    """A line for each operator that leads, its cluster's name, and each server; else for the last one."""
+    """The text has a line for each leading operator, its cluster name and each server, or for the last
+    leader.
+    """
     lines = list(operator_lines(read(lease(servers=(server(4, 2),)), lease(900, "old"), renewed_ago=12), NOW))
     assert lines == [
         "operator eurekube: pod-1 leads by the Lease ops/eurekube-leader, renewed 1 s ago",
@@ -131,7 +133,7 @@ def test_who_leads_is_said_first_with_the_age_of_what_is_known() -> None:
 
 
 def test_operators_as_json() -> None:
-    """For programs."""
+    """Operators become JSON with Lease, liveness, age and servers."""
     (one,) = operators_to_dict(read(lease(servers=(server(4, 2),))), NOW)
     assert (one["lease"], one["isAlive"], one["renewedSecondsAgo"]) == ("ops/eurekube-leader", True, 1)
     assert one["servers"][0]["readAt"] == utc_time(NOW - 4)

@@ -1,4 +1,4 @@
-"""Endpoints and instances side by side."""
+"""Pairs of endpoints and instances."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.unit.comparison.samples import endpoint_slice, instance
 
 
 def test_what_does_not_agree_comes_first() -> None:
-    """Missing on one side, another status, another manager; then what is as it should be."""
+    """Pairs that disagree in presence, status or manager come before those that agree."""
     slices = [endpoint_slice("rating", True, False, True, True, None)]
     mine = [instance("rating", 0), instance("rating", 1), instance("rating", 8)]
     other = instance("rating", 3, owner=None, instance_id="vm")
@@ -24,14 +24,14 @@ def test_what_does_not_agree_comes_first() -> None:
 
 
 def test_an_endpoint_of_two_slices_is_one() -> None:
-    """As it is for a moment when slices are rearranged."""
+    """An endpoint in two slices, as while slices are rearranged, is one pair."""
     slices = [endpoint_slice("rating", True), endpoint_slice("rating", True)]
     (pair,) = pairs_of(slices, [instance("rating")], {})
     assert pair.agrees
 
 
 def test_what_is_not_ready_and_not_up_agrees() -> None:
-    """Callers are sent nowhere, as they should be."""
+    """An endpoint that is not ready agrees with an instance that is not UP."""
     (pair,) = pairs_of([endpoint_slice("rating", False)], [instance("rating", 0, Status.DOWN)], {})
     assert pair.agrees
     assert pair.to_dict()["agrees"] is True

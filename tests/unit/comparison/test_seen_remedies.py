@@ -1,4 +1,4 @@
-"""Each fault of `status` and the status page has a remedy."""
+"""Remedies for each problem of `status` and the status page."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ READ = "2026-05-28T20:26:40Z"  # which is NOW
 
 
 def test_no_name_is_without_a_remedy() -> None:
-    """And no remedy is for what there is not."""
+    """Each problem name has a remedy, and each remedy a problem name."""
     assert set(SEEN_REMEDIES) == set(Seen)
     assert set(FINDING_REMEDIES) == set(FindingName)
 
 
 def test_every_trouble_says_what_fixes_it() -> None:
-    """Of applications that nobody looked at, that differ, are deleted or gone, of mirrors, Eurekas and the
-    operator.
-    """
+    """Every finding about applications, mirrors, Eurekas and the operator has a remedy."""
     odd = instance("odd", owner=None, status=Status.UNKNOWN, unreadable="it is no object")
     down = [instance("legacy", 3, Status.DOWN, owner=None), instance("order"), odd]
     items = [syncer("a", {}), syncer("b"), syncer("c", deleted=True)]

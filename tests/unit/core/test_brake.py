@@ -1,4 +1,4 @@
-"""When removals wait, and when they must not."""
+"""The brake: which removals it holds back, and which it must not."""
 
 from __future__ import annotations
 
@@ -26,26 +26,28 @@ def judge(
     *,
     is_repacked: bool = False,
 ) -> Braked:
-    """Return the brake's judgement on a plan that nobody has seen before."""
+    """Return the brake's judgement on a plan without a hold from before."""
     history = BrakeHistory(up, of_all, recent)
     return brake.judge(steps, history, seen_terminating, 0.0, 0.0, is_repacked=is_repacked)
 
 
 def going(steps: Plan, judgement: Braked) -> list[Change]:
-    """The changes that need not wait."""
+    """Return the plan's changes that the brake does not hold back."""
     held = set(map(id, judgement.changes))
     return [change for change in steps.changes if id(change) not in held]
 
 
 def taking_away(there: int, gone: int, arriving: int = 0) -> Plan:
-    """Of ``there`` instances, the first ``gone`` vanish and others arrive."""
+    """Return a plan in which the first ``gone`` of ``there`` instances vanish and ``arriving`` new ones
+    come.
+    """
     actual = instances(there)
     new = [replace(one, instance_id=f"new-{one.instance_id}") for one in instances(there + arriving)[there:]]
     return plan([*actual[gone:], *new], actual, OWNER)
 
 
 def never(_: str) -> bool:
-    """No endpoint was seen terminating."""
+    """Return False: no endpoint was seen terminating."""
     return False
 
 
@@ -63,20 +65,25 @@ def never(_: str) -> bool:
     ],
 )
 def test_limits_of_a_syncer(there: int, gone: int, arriving: int, trips: bool) -> None:
-    """All of two or more trip it, or more than half and at least ten; what arrives makes up for it."""
+    """The brake holds a loss of all of two or more instances, or of more than half and at least ten; arrivals
+    offset
+    losses.
+    """
     judgement = judge(taking_away(there, gone, arriving), there, 10_000, NOTHING, never)
     assert trips == bool(judgement.held)
 
 
 def test_seen_terminating() -> None:
-    """Endpoints that were seen terminating never trip it."""
+    """Removals of endpoints that were seen terminating are never held."""
     steps = taking_away(30, 30)
     judgement = judge(steps, 30, 30, NOTHING, lambda _: True)
     assert (judgement.held, judgement.changes) == (None, ())
 
 
 def test_what_may_be_packed_again_waits_for_seconds() -> None:
-    """One of many, which else goes at once; and for a minute where it is one of too many."""
+    """While slices may be rewritten, one removal of many waits for seconds, and too many wait for a
+    minute.
+    """
     for there, gone, seconds in ((30, 1, REPACK_SECONDS), (30, 30, HOLD_SECONDS)):
         steps = taking_away(there, gone)
         judgement = judge(steps, there, 10_000, NOTHING, never, is_repacked=True)
@@ -87,7 +94,7 @@ def test_what_may_be_packed_again_waits_for_seconds() -> None:
 
 
 def test_unready_counts_like_gone() -> None:
-    """All going unready at once are doubted, and held back; nothing else is."""
+    """If all instances of a syncer would turn DOWN at once, the brake holds the changes."""
     actual = instances(3)
     desired = [replace(one, status=Status.DOWN) for one in actual]
     steps = plan(desired, actual, OWNER)
@@ -97,13 +104,15 @@ def test_unready_counts_like_gone() -> None:
 
 
 def test_down_already() -> None:
-    """Taking out what callers do not use anyway is never doubted."""
+    """Removals of instances that are DOWN are never held, since callers do not use them."""
     actual = [replace(one, status=Status.DOWN) for one in instances(30)]
     assert judge(plan([], actual, OWNER), 0, 100, NOTHING, never) == Braked()
 
 
 def test_who_was_taken_out_of_service_waits_with_the_others() -> None:
-    """A broken source would have it removed, and brought up when it is back: against a person's wish."""
+    """A broken source must not remove an instance that a person took out of service: it would come back
+    UP.
+    """
     up = instances(3)
     out = replace(up[0], status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
     steps = plan([], [out, *up[1:]], OWNER)
@@ -114,7 +123,9 @@ def test_who_was_taken_out_of_service_waits_with_the_others() -> None:
 
 
 def test_share_of_the_operator() -> None:
-    """Small removals in many syncers add up: more than 30 % within a minute trip it, from ten on."""
+    """Removals of all syncers add up: more than 30 % of all instances within a minute, and at least ten,
+    are held.
+    """
     steps = taking_away(10, 4)
     assert not judge(steps, 10, 30, RecentChanges(5), never).held
     assert judge(steps, 10, 30, RecentChanges(6), never).held
@@ -122,7 +133,7 @@ def test_share_of_the_operator() -> None:
 
 
 def test_held_back_keeps_the_rest() -> None:
-    """While removals wait, registrations and updates go on."""
+    """While removals are held, registrations and updates are carried out."""
     actual: list[Instance] = instances(12)
     new = replace(actual[0], instance_id="new", status=Status.DOWN)
     steps = plan([new], actual, OWNER)
@@ -131,7 +142,7 @@ def test_held_back_keeps_the_rest() -> None:
 
 
 def test_what_came_is_set_against_what_left_there() -> None:
-    """Of the same syncer within the minute, and never more than left."""
+    """New instances offset only losses of the same syncer within the minute, and no more than those."""
     steps = taking_away(10, 4)
     one, nine = frozenset("x"), frozenset(range(9))
     assert not judge(steps, 10, 30, RecentChanges(6, came=one), never).held
@@ -140,7 +151,7 @@ def test_what_came_is_set_against_what_left_there() -> None:
 
 
 def test_what_is_tried_again_counts_once() -> None:
-    """One removal that Eureka does not take is not the whole operator's."""
+    """A removal that Eureka refuses and that is repeated counts once among the recent losses."""
     steps = taking_away(13, 1)
     (gone,) = (change.instance.key for change in steps.changes)
     others = frozenset(range(8))
@@ -149,7 +160,9 @@ def test_what_is_tried_again_counts_once() -> None:
 
 
 def test_the_window_counts_each_syncer_by_itself() -> None:
-    """One syncer's gain makes up for no loss of another; a second try counts once, for a minute."""
+    """One syncer's new instances offset no loss of another; a repeated removal counts once; all expire
+    after a minute.
+    """
     window: SlidingWindow[str, int] = SlidingWindow(60.0)
     window.note(0.0, "grew", (), range(100, 150))
     window.note(0.0, "shrank", range(5), ())

@@ -1,4 +1,4 @@
-"""The decision for a syncer: each fault that is known is a row, and properties hold of any situation."""
+"""The decision about a syncer's instances: a table of known faults, and properties of random situations."""
 
 from __future__ import annotations
 
@@ -48,29 +48,30 @@ SYNCER = Syncer("shop", "rating", Mode.POD, Selector("shop", "rating"), "rating"
 
 
 def pod(name: str, status: Status = Status.UP, owner: str | None = OURS, **fields: Any) -> Instance:
-    """The instance of a pod; each name has an address of its own."""
+    """Return the instance of a pod; each one-letter name has an address of its own."""
     address, metadata = f"10.0.0.{ord(name)}", {OWNER_KEY: owner} if owner else {}
     made = Instance("rating", f"{name}.shop.eks:rating:8080", address, address, Port(8080), metadata=metadata)
     return replace(made, status=status, **fields)
 
 
 def pods(names: str, **more: Any) -> list[Instance]:
-    """An instance of a pod for each letter."""
+    """Return the instance of a pod for each letter of ``names``."""
     return [pod(name, **more) for name in names]
 
 
 def ids(names: str) -> frozenset[str]:
-    """Their ids."""
+    """Return the instance ids of these pods."""
     return frozenset(one.instance_id for one in pods(names))
 
 
 def doubt(reason: str = ConditionType.NO_PORT) -> tuple[Problem, ...]:
-    """A problem with what is desired."""
+    """Return a problem that leaves a doubt about the desired instances."""
     return (Problem(reason, "it cannot be determined"),)
 
 
 def situation(has: str = "", wanted: str = "", state: State = State.SERVED, **more: Any) -> Situation:
-    """A syncer that has these pods at the registry that it names, and wants those.
+    """Return the situation of a syncer that has the pods ``has`` at the registry it names, and wants the pods
+    ``wanted``.
 
     :param more: further fields; ``elsewhere`` is what it has at another registry, ``beside`` what others have
         at its own, ``passes`` what another syncer wants as well.
@@ -100,7 +101,7 @@ def situation(has: str = "", wanted: str = "", state: State = State.SERVED, **mo
 
 
 def holding(*instances: Instance) -> dict[str, Any]:
-    """The fields of a situation in which these stand at the registry that the syncer names."""
+    """Return the fields of a situation in which the syncer's registry holds these instances."""
     return {"held": {"home": instances}, "neighbours": {"home": instances}}
 
 
@@ -108,21 +109,27 @@ EARLIER = "cluster/earlier/shop/rating"
 
 
 def former(has: str, had: str, wanted: str, state: State = State.SERVED, **more: Any) -> Situation:
-    """A syncer that has these pods, and had those under a former name of its cluster."""
+    """Return a situation with pods ``has`` under the cluster's present name, and ``had`` under a former
+    one.
+    """
     there = pods(had, owner=EARLIER)
     return situation(has, wanted, state, former={"home": there}, beside=there, **more)
 
 
 def unclaimed(had: str, wanted: str, state: State = State.SERVED, **more: Any) -> Situation:
-    """A syncer whose pods are registered under another name of its cluster."""
+    """Return a situation with pods registered under another name of the cluster that the settings do not
+    list.
+    """
     there = pods(had, owner=EARLIER)
     return situation("", wanted, state, unclaimed={"home": there}, beside=there, **more)
 
 
 def summary(steps: RegistrySteps) -> str:
-    """The steps at a registry, sorted: ``>`` given, ``<`` restored, ``+`` registered, ``~`` changed,
-    ``-`` removed, ``=`` removed since it moved, ``.`` lapses, ``x`` somebody else's that is removed, ``&``
-    taken over, ``*`` renewed though not its own by name.
+    """Return the sorted steps at a registry, each a sign and a pod: ``>`` handed over, ``<`` restored, ``+``
+    registered,
+    ``~`` changed, ``-`` removed, ``=`` removed since it moved, ``.`` left to lapse, ``x`` another owner's,
+    removed, ``&``
+    taken over, ``*`` renewed though under another name.
     """
     signs: list[tuple[str, Iterable[Instance]]] = [
         (">", [change.instance for change in steps.handovers]),
@@ -142,7 +149,7 @@ def summary(steps: RegistrySteps) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """One fault, or one edit of a cluster.
+    """A fault or an edit of a cluster, with the expected decision.
 
     :ivar home: the changes at the registry that the syncer names; ``other``: those at another one.
     :ivar again: in how many seconds it is decided again.
@@ -501,12 +508,14 @@ AS_ANOTHER = {
     "the slice is replaced": "nothing changes",
     "the slice is replaced, unobserved": "nothing changes",
 }
-"""Edits of the explorer that a syncer's decision sees as another one."""
+"""Edits of the explorer that are, for a syncer's decision, the same as another row."""
 
 
 @pytest.mark.parametrize("fault", ROWS)
 def test_what_is_decided(fault: str) -> None:
-    """Each fault that the explorer, the storm or a mutant names, where a syncer's decision is concerned."""
+    """The rows are the faults known from the explorer, the storm and mutants that concern a syncer's
+    decision.
+    """
     row = ROWS[fault]
     found = decide(row.situation)
     done = {name: summary(steps) for name, steps in found.at.items()}
@@ -522,13 +531,13 @@ def test_what_is_decided(fault: str) -> None:
 
 
 def test_each_edit_of_the_explorer_is_a_row() -> None:
-    """A new one is decided by somebody, too."""
+    """An edit that is added to the explorer needs a row here, or an entry in AS_ANOTHER."""
     assert {one.name for one in EDITS} - ROWS.keys() == AS_ANOTHER.keys()
     assert ROWS.keys() >= set(AS_ANOTHER.values())
 
 
 def test_a_hold_ends_when_people_were_informed() -> None:
-    """Its end does not move with each decision, and the wait becomes shorter."""
+    """Later decisions keep the end of a hold that the condition names, and return a shorter wait."""
     first = decide(situation("abc", now=100.0, unix_now=0.0)).brake.held
     assert first is not None
     assert (first.since, first.until, first.wait_seconds) == (100.0, "1970-01-01T00:01:00Z", 60.1)
@@ -539,16 +548,18 @@ def test_a_hold_ends_when_people_were_informed() -> None:
 
 
 class Drawn:
-    """Situations by a seed: few ids and addresses, so that what is wanted meets what is there.
+    """Random situations from a seed, with few ids and addresses, so that desired and held instances often
+    collide.
 
-    A hundred times as fast as a strategy for each field, and as many more are tried.
+    This is a hundred times as fast as a Hypothesis strategy for each field, which allows as many more
+    examples.
     """
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)  # noqa: S311 - a test
 
     def situation(self) -> Situation:
-        """Any situation in which a syncer may be, at two registries."""
+        """Return a random situation of a syncer with two registries."""
         draw = self._random.choice
         registries = {name: self._instances(8) for name in ("home", "other")}
         held = {name: [one for one in there if one.owner == OURS] for name, there in registries.items()}
@@ -602,12 +613,14 @@ class Drawn:
         return Desired(instances, problems, gone, self._random.choice([False, True]))
 
     def _wanted(self) -> list[Instance]:
-        """Instances of the syncer's own application, as it would register them."""
+        """Return instances as the syncer would register them."""
         made = (self._instance(OURS, "rating", Status.UNKNOWN) for _ in range(self._random.randint(0, 5)))
         return list({one.instance_id: one for one in made}.values())
 
     def _instances(self, most: int) -> list[Instance]:
-        """Instances of ours, of another cluster, and of applications that registered themselves."""
+        """Return instances of the syncer, of another cluster, and of applications that registered
+        themselves.
+        """
         made = (
             self._instance(
                 self._random.choice([OURS, OURS, THEIRS, None]),
@@ -638,7 +651,7 @@ class Drawn:
 
 
 def after_steps(there: Sequence[Instance], steps: RegistrySteps) -> Registry:
-    """A registry once these steps were carried out."""
+    """Return a registry's instances after these steps."""
     before = by_key(there)
     changes = [
         one for one in steps.plan.changes if one.action is not Action.DEREGISTER or one.instance.key in before
@@ -647,7 +660,7 @@ def after_steps(there: Sequence[Instance], steps: RegistrySteps) -> Registry:
 
 
 def carried_out(before: Situation, decision: Decision) -> Situation:
-    """The situation once a decision was carried out, and nothing else has happened."""
+    """Return the situation after a decision was carried out, with nothing else changed."""
     after = {name: after_steps(there, decision.at[name]) for name, there in before.neighbours.items()}
     held = {name: [one for one in there.values() if one.owner == OURS] for name, there in after.items()}
     up = sum(one.status is Status.UP for there in held.values() for one in there)
@@ -664,11 +677,13 @@ def carried_out(before: Situation, decision: Decision) -> Situation:
 
 situations = st.integers(0, 2**63).map(lambda seed: Drawn(seed).situation())
 thorough = settings(max_examples=max(500, strategies.EXAMPLES))
-"""``EUREKUBE_EXAMPLES=10000`` tries more."""
+"""Settings of Hypothesis; ``EUREKUBE_EXAMPLES=10000`` tries more examples."""
 
 
 def test_gifts_at_one_registry_precede_removals_at_another() -> None:
-    """Both may lead to one Eureka: what left first would be registered again there."""
+    """Both connections may lead to one Eureka, where an instance removed first would have to be registered
+    again.
+    """
     both = situation("a", "", elsewhere="a", passes={"other": "a"})
     assert list(decide(both).at) == ["other", "home"]
     assert list(decide(situation("a", "", elsewhere="a")).at) == ["home", "other"]
@@ -677,7 +692,9 @@ def test_gifts_at_one_registry_precede_removals_at_another() -> None:
 @thorough
 @given(situations)
 def test_nothing_in_doubt_is_removed(found: Situation) -> None:
-    """Unless all that is wanted is known, only what ended leaves; what is wanted stays where it may stand."""
+    """Unless all desired instances are known, only instances of ended pods are removed, and desired ones
+    never.
+    """
     decision = decide(found)
     ended = found.terminating | found.ended | found.taken.keys()
     wanted = {one.key for one in found.desired.instances}
@@ -703,7 +720,7 @@ def test_nothing_in_doubt_is_removed(found: Situation) -> None:
 @thorough
 @given(situations)
 def test_nothing_of_others_is_touched(found: Situation) -> None:
-    """An instance beside a syncer's stays as it is, also in a place that the syncer wants."""
+    """No decision changes another owner's instance, not even at an id or address that the syncer wants."""
     decision = decide(found)
     for name, there in found.neighbours.items():
         foreign = {one.key: one for one in there if one.owner != OURS}
@@ -717,8 +734,8 @@ def test_nothing_of_others_is_touched(found: Situation) -> None:
 @thorough
 @given(situations)
 def test_a_second_decision_is_empty(found: Situation) -> None:
-    """Once the first was carried out; but for what leaves since it stands elsewhere now, and what the brake
-    holds back, which may go on when less is left.
+    """After a decision was carried out, the next ones change nothing but instances that moved, or that the
+    brake held.
     """
     first = decide(found)
     held = {change.instance.key for change in first.brake.changes}
@@ -737,7 +754,7 @@ def test_a_second_decision_is_empty(found: Situation) -> None:
 @thorough
 @given(situations)
 def test_each_instance_that_is_held_meets_one_end(found: Situation) -> None:
-    """It is given, changed, removed, left to lapse, or stays: never two of these."""
+    """An instance is handed over, changed, removed, left to lapse or kept, and never two of these."""
     for steps in decide(found).at.values():
         given_away = [change.instance.key for change in steps.handovers]
         changed = {change.instance.key for change in (*steps.restores, *steps.registrations)}
@@ -749,7 +766,7 @@ def test_each_instance_that_is_held_meets_one_end(found: Situation) -> None:
 @thorough
 @given(situations)
 def test_instances_of_a_former_cluster_name_are_taken_over(found: Situation) -> None:
-    """An instance under a name that is no former one is not touched."""
+    """Instances under a name that the settings do not list as a former one are not changed."""
     theirs = {name: [one for one in there if one.owner == THEIRS] for name, there in found.neighbours.items()}
     for there, is_former in (
         (replace(found, former=theirs), True),

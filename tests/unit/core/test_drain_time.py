@@ -1,4 +1,4 @@
-"""For how long a pod must go on serving after it has left Eureka."""
+"""The drain: how many seconds a pod must keep serving after its deletion began."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS = st.floats(min_value=0, max_value=600)
 
 
 def test_defaults() -> None:
-    """Without a word about the callers, a pod serves for 120 s after its deletion began."""
+    """With the callers' default caches a pod serves for 120 s after its deletion began."""
     drain = Drain()
     assert drain.forgotten_after_seconds == 30 + 30 + 35 + 1
     assert drain.prestop_seconds == 30 + 30 + 35 + 1 + 17 + 7
@@ -27,14 +27,14 @@ def test_defaults() -> None:
 
 
 def test_take_over_is_the_operators() -> None:
-    """The default take-over is what this operator's Lease needs by default."""
+    """The default take-over time follows from the default timing of the operator's Lease."""
     timing = Timing()
     expected = timing.lease_duration_seconds + timing.retry_period_seconds
     assert expected == Drain().take_over_seconds
 
 
 def test_tuned_caches() -> None:
-    """Callers and servers with short caches need less, rounded up to whole seconds."""
+    """Short caches of callers and servers shorten the drain, which is rounded up to whole seconds."""
     tuned = Drain(
         server_cache_seconds=0,
         client_fetch_seconds=5,
@@ -49,7 +49,7 @@ def test_tuned_caches() -> None:
 
 @given(st.fixed_dictionaries(dict.fromkeys(PARTS, SECONDS)), st.sampled_from(PARTS), SECONDS)
 def test_every_part_counts(parts: dict[str, float], longer: str, by: float) -> None:
-    """A longer part never makes a shorter drain, and no drain is shorter than what callers need."""
+    """A longer part never shortens the drain, and the drain is never shorter than callers need."""
     drain = Drain(**parts)
     longer_drain = Drain(**{**parts, longer: parts[longer] + by})
     assert longer_drain.prestop_seconds >= drain.prestop_seconds
@@ -60,12 +60,12 @@ def test_every_part_counts(parts: dict[str, float], longer: str, by: float) -> N
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf"), True, "30"])
 def test_no_seconds(part: str, wrong: object) -> None:
-    """A part that is no time is refused by its name."""
+    """A part that is no time is refused with its name."""
     with pytest.raises(ConfigurationError, match=rf"{part} must be seconds from 0 on, not"):
         Drain(**{part: wrong})  # type: ignore[arg-type]
 
 
 def test_no_time_to_end() -> None:
-    """A process that is killed as soon as preStop ends is refused."""
+    """A grace period that kills the process as soon as preStop ends is refused."""
     with pytest.raises(ConfigurationError, match="at least 1 second"):
         Drain().grace_period_seconds(shutdown_seconds=0)

@@ -1,4 +1,4 @@
-"""Pods of registered instances that are gone, by the addresses of EndpointSlices."""
+"""Instances whose pod is gone, since another pod has its address by the EndpointSlices."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ READY, NOT_READY, TERMINATING = {"ready": True}, {"ready": False}, {"ready": Fal
 
 
 def held(name: str = "a-1") -> Instance:
-    """Return an instance of a syncer of the namespace ``shop`` at 10.0.0.1."""
+    """Return an instance of a syncer in the namespace ``shop``, at 10.0.0.1."""
     return Instance("RATING", f"{name}.shop.lab:rating:8080", "10.0.0.1", "10.0.0.1", Port(8080))
 
 
 def slice_of(service: str, namespace: str, *endpoints: tuple[str, str, dict[str, bool]]) -> Object:
-    """An EndpointSlice with endpoints by pod, address and conditions; no pod where its name is empty."""
+    """Return an EndpointSlice with endpoints given by pod, address and conditions; an empty name means no
+    pod.
+    """
     made: list[dict[str, Any]] = [
         {
             "addresses": [address],
@@ -55,7 +57,9 @@ CASES: dict[str, tuple[list[Object], bool]] = {
 
 @pytest.mark.parametrize("described", CASES)
 def test_an_address_that_another_pod_has_by_now(described: str) -> None:
-    """It proves that the pod which had it is gone, unless two live endpoints share it."""
+    """Another pod at the address proves that the instance's pod is gone, unless two live endpoints share
+    the address.
+    """
     slices, is_taken = CASES[described]
     own = [one for one in slices if one["metadata"]["name"] == "rating-x"]
     place = (
@@ -71,5 +75,5 @@ def test_an_address_that_another_pod_has_by_now(described: str) -> None:
 
 @pytest.mark.parametrize("name", ["10.0.0.1", "rating.svc"])
 def test_what_is_no_pod_has_no_address_to_lose(name: str) -> None:
-    """Endpoints that somebody wrote may lead to a pod, and a Service has its own address."""
+    """An instance of a hand-written endpoint or of a whole Service is never found gone."""
     assert taken_addresses([held(name)], [], [OTHERS]) == {}

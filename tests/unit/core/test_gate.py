@@ -1,4 +1,4 @@
-"""The readiness gate: what each case comes to, and what a pod's object says."""
+"""The readiness gate: the decision in each case, and what the operator reads from a pod's object."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ KNOWN = GateView(
     shown_since=SERVERS,
     read_at=205.0,
 )
-"""Both servers have shown the pod for long enough, by a reading that began after that."""
+"""A syncer for which both servers have listed the pod for long enough."""
 
 OPEN = ReadinessGate(None, WhenEurekaIsAway.OPEN)
 SILENT: Object = {"shown_since": {}, "is_away": True}
@@ -95,7 +95,7 @@ SILENT: Object = {"shown_since": {}, "is_away": True}
     ],
 )
 def test_each_case_has_its_reason(changes: Object, reason: GateReason) -> None:
-    """And the reason says whether the gate opens."""
+    """The message names the syncer; a start time is given only while callers learn of the pod."""
     step = decide_gate([replace(KNOWN, **changes)], 60.0)
     assert (step.reason, step.syncer) == (reason, ("shop", "rating"))
     assert step.message.startswith("EurekaSyncer shop/rating: ")
@@ -103,20 +103,22 @@ def test_each_case_has_its_reason(changes: Object, reason: GateReason) -> None:
 
 
 def test_every_syncer_must_agree() -> None:
-    """One that waits is enough, whichever comes first."""
+    """The gate stays closed while one of the pod's syncers waits."""
     waits = replace(KNOWN, syncer=("shop", "stars"), state=State.PAUSED)
     for views in ([KNOWN, waits], [waits, KNOWN]):
         assert decide_gate(views, 60.0).syncer == ("shop", "stars")
 
 
 def test_a_pod_of_no_syncer_waits_for_a_moment() -> None:
-    """The syncer, the Service and the pod come by different watches."""
+    """Syncer, Service and pod arrive by different watches: the gate opens only when no syncer has appeared
+    for a while.
+    """
     assert decide_gate([], UNWANTED_SECONDS - 0.1).reason is GateReason.NOT_READ
     assert decide_gate([], UNWANTED_SECONDS).reason is GateReason.NOT_WANTED
 
 
 def test_reasons_open_or_wait() -> None:
-    """Each of them is one of both, and what is in trouble waits."""
+    """Each reason opens the gate or keeps it closed, and no reason that counts as trouble opens it."""
     assert {one for one in GateReason if one.opens} == {
         GateReason.CALLERS_KNOW,
         GateReason.NOT_WANTED,
@@ -131,7 +133,7 @@ OTHER = "example.org/other"
 
 
 def pod(*gates: str, **conditions: str) -> Object:
-    """A pod with these gates; each condition is a status, or a status and when it came."""
+    """Return a pod with these gates; a condition is ``STATUS`` or ``STATUS@TIME``."""
     metadata = {"namespace": "shop", "name": "rating-1"}
     said = []
     for kind, state in conditions.items():
@@ -142,7 +144,7 @@ def pod(*gates: str, **conditions: str) -> Object:
 
 
 def deleted(item: Object) -> Object:
-    """The same pod once its deletion has begun."""
+    """Return the pod with a deletion timestamp."""
     return {**item, "metadata": {**item["metadata"], "deletionTimestamp": "2026-11-28T12:00:00Z"}}
 
 
@@ -165,7 +167,7 @@ READY = {"ContainersReady": "True"}
     ],
 )
 def test_a_pod_is_held_by_our_gate_alone(item: Object, *, held: bool) -> None:
-    """Its containers and all other gates are ready, and its deletion has not begun."""
+    """A pod is held if its containers and all other gates are ready, and it is not being deleted."""
     assert is_held(item) is held
 
 
@@ -182,14 +184,14 @@ def test_a_pod_is_held_by_our_gate_alone(item: Object, *, held: bool) -> None:
 def test_a_pod_whose_gate_opened_counts_until_its_kubelet_says_so(
     ready: str, gate: str, *, opening: bool
 ) -> None:
-    """But not one that was ready and is so no more, as on a node that is gone."""
+    """A pod that was ready after its gate opened and no longer is, as on a lost node, does not count."""
     item = pod(GATE, **READY, Ready=ready, **{GATE: gate})
     assert is_opening(item) is opening
     assert not is_opening(deleted(item))
 
 
 def test_since_when_a_pod_is_held() -> None:
-    """Since the last of its containers and other gates became ready."""
+    """A pod is held since the last of its containers and other gates became ready."""
     item = pod(
         GATE, OTHER, ContainersReady="True@1970-01-01T00:01:00Z", **{OTHER: "True@1970-01-01T00:02:00Z"}
     )
@@ -198,7 +200,7 @@ def test_since_when_a_pod_is_held() -> None:
 
 
 def test_slices_call_held_pods_ready() -> None:
-    """Not those that terminate, nor pods of the same name elsewhere; what does not change is the same."""
+    """Held pods count as ready, except terminating ones; slices without a held pod stay the same objects."""
 
     def endpoint(name: str, **conditions: bool) -> Object:
         return {
@@ -225,7 +227,7 @@ def test_slices_call_held_pods_ready() -> None:
 
 
 def test_a_service_selects_a_pod_by_all_its_labels() -> None:
-    """One without a selector selects none."""
+    """A Service without a selector selects no pod."""
     service = {"spec": {"selector": {"app": "rating", "tier": "web"}}}
     assert selects_pod(service, {"app": "rating", "tier": "web", "version": "2"})
     assert not selects_pod(service, {"app": "rating"})
@@ -233,20 +235,20 @@ def test_a_service_selects_a_pod_by_all_its_labels() -> None:
 
 
 def test_what_the_next_leader_reads_is_what_was_written() -> None:
-    """The servers, and the time to the second."""
+    """The condition's message yields the servers and the time, in whole seconds."""
     text = f"callers know the pod after 102 s; {shown_text(['http://b/eureka', 'http://a/eureka'], 120.4)}"
     assert shown_in(text) == (frozenset({"http://a/eureka", "http://b/eureka"}), 120.0)
     assert shown_in("callers know the pod after 102 s") is None
 
 
 def test_what_somebody_else_wrote_stops_nobody() -> None:
-    """A day that there is not, or a year that Python does not know: nothing is known of it."""
+    """An impossible date in a message or a condition is read as unknown."""
     assert shown_in("shown by http://a/eureka since 2026-13-45T12:00:00Z") is None
     assert held_from(pod(GATE, ContainersReady="True@0000-01-01T00:00:00Z")) == 0.0
 
 
 def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
-    """As every controller of Kubernetes writes it."""
+    """``lastTransitionTime`` changes only with the status, as with other controllers of Kubernetes."""
     wait = GateStep(GateReason.CALLERS_LEARN, "")
     first = gate_condition(wait, "one", {}, 60.0)
     assert first == {
@@ -262,14 +264,14 @@ def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
 
 
 def test_a_template_declares_the_gate() -> None:
-    """Among others, or not."""
+    """The gate is found among other readiness gates."""
     assert declares_gate(pod(OTHER, GATE)["spec"])
     assert not declares_gate(pod(OTHER)["spec"])
     assert not declares_gate({})
 
 
 def read(**gate: object) -> ReadinessGate:
-    """Return a syncer's settings of its gate."""
+    """Return the gate's settings, read from a syncer's spec."""
     spec = {"mode": "pod", "selector": {"app": "rating"}, "readinessGate": gate}
     return Syncer.from_object(
         {"metadata": {"namespace": "shop", "name": "rating"}, "spec": spec}
@@ -277,7 +279,7 @@ def read(**gate: object) -> ReadinessGate:
 
 
 def test_a_syncer_says_how_long_callers_need() -> None:
-    """By default it is computed, and the pods wait while Eureka is away."""
+    """By default the seconds are computed, and pods wait while Eureka is unreachable."""
     assert read() == ReadinessGate(None, WhenEurekaIsAway.WAIT)
     assert read(callersSeconds="Computed", whenEurekaIsAway="Open") == OPEN
     assert read(callersSeconds=0).callers_seconds == 0
@@ -293,6 +295,6 @@ def test_a_syncer_says_how_long_callers_need() -> None:
     ],
 )
 def test_what_an_older_crd_let_in_is_refused(gate: Object, sentence: str) -> None:
-    """In one sentence that names the field."""
+    """An invalid value is refused in one sentence that names the field."""
     with pytest.raises(ConfigurationError, match=sentence):
         read(**gate)

@@ -1,4 +1,4 @@
-"""Names that later versions and other clusters read back: each is written out, and stays so."""
+"""Names that later versions and other clusters read back; the tests pin their exact form."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.unit.strategies import names
 
 
 def test_metadata_keys_are_frozen() -> None:
-    """Registrations of older versions carry exactly these keys."""
+    """Registrations by older versions have exactly these keys."""
     assert identity.OWNER_KEY == "eurekube.owner"
     assert identity.RENEWER_KEY == "eurekube.renewer"
     assert identity.CLUSTER_UID_KEY == "eurekube.cluster-uid"
@@ -44,7 +44,7 @@ def test_metadata_keys_are_frozen() -> None:
 
 
 def test_owners_are_frozen() -> None:
-    """An owner is written exactly so."""
+    """An owner in an instance's metadata has exactly this form."""
     assert str(ClusterOwner("eks", "shop", "rating")) == "cluster/eks/shop/rating"
     assert str(StackOwner("acme", "shop", "prod", "billing")) == "stack/acme/shop/prod/billing"
 
@@ -60,12 +60,12 @@ def test_instance_ids_are_frozen() -> None:
 
 
 def test_pod_and_service_of_one_name_differ() -> None:
-    """A pod never takes the id of the Service of its name."""
+    """A pod and a Service of the same name have different instance ids."""
     assert pod_instance_id("a", "b", "c", "d", 1) != service_instance_id("a", "b", "c", "d", 1)
 
 
 def test_default_cluster_name_is_frozen() -> None:
-    """A cluster that nobody named has the first eight characters of its UID."""
+    """The default name of a cluster is the first eight characters of its UID."""
     assert default_cluster_name("0b2c1d3e-4f5a-6789-abcd-ef0123456789") == "0b2c1d3e"
 
 
@@ -84,14 +84,14 @@ def test_cluster_names_that_do_not_fit(name: str) -> None:
 
 @given(names, names, names)
 def test_cluster_owner_is_read_back(cluster: str, namespace: str, syncer: str) -> None:
-    """An owner's text is read as the same owner."""
+    """A parsed owner equals the one that was written."""
     owner = ClusterOwner(cluster, namespace, syncer)
     assert parse_owner(str(owner)) == owner
 
 
 @given(names, names, names, st.lists(names, min_size=1, max_size=3))
 def test_stack_owner_is_read_back(organization: str, project: str, stack: str, parts: list[str]) -> None:
-    """A stack's owner is read back, and its resource's name may have slashes."""
+    """A stack's owner is parsed back, also if its resource's name contains slashes."""
     owner = StackOwner(organization, project, stack, "/".join(parts))
     assert parse_owner(str(owner)) == owner
 
@@ -110,13 +110,13 @@ def test_stack_owner_is_read_back(organization: str, project: str, stack: str, p
     ],
 )
 def test_other_owners_are_none_of_ours(text: str | None) -> None:
-    """A text that no Eurekube wrote is nobody's."""
+    """A text of another form is parsed as no owner."""
     assert parse_owner(text) is None
 
 
 @given(st.text())
 def test_any_text_may_stand_as_an_owner(text: str) -> None:
-    """Any text is read without an error, and a match is exact."""
+    """Parsing never raises, and a parsed owner is written as the same text."""
     owner = parse_owner(text)
     assert owner is None or str(owner) == text
 
@@ -142,7 +142,7 @@ def test_label_keys_are_frozen(label: str, key: str) -> None:
 
 @given(st.text())
 def test_label_key_is_an_xml_name(label: str) -> None:
-    """Any label's key becomes an XML name, is accepted as it is, and is the same the second time."""
+    """Any label's key becomes an XML name, which is a valid metadata key and maps to itself."""
     key = metadata_key(label)
     assert ElementTree.fromstring(f"<{key}/>").tag == key  # noqa: S314 - our own
     assert check_metadata_key(key) == key
@@ -151,13 +151,13 @@ def test_label_key_is_an_xml_name(label: str) -> None:
 
 @pytest.mark.parametrize("key", ["a/b", "", "1a", "a b", "a\n", "-a", "a_b"])
 def test_metadata_keys_that_would_not_arrive(key: str) -> None:
-    """A key that is no XML name is refused, with one that would do."""
+    """A metadata key that is no XML name is refused, and the error suggests a valid one."""
     with pytest.raises(InvalidInstance, match=re.escape(repr(metadata_key(key)))):
         check_metadata_key(key)
 
 
 def test_an_id_is_read_whatever_the_cluster_was_called() -> None:
-    """The pod, its namespace, and what stays the same under another name."""
+    """An instance id yields pod and namespace, and the part that is the same under any cluster name."""
     for name in ("eks", "0b2c1d3e", "east"):
         id_ = pod_instance_id("rating-1.x", "shop", name, "RATING", 8080)
         assert endpoint_of(id_) == ("rating-1.x", "shop")
@@ -170,7 +170,7 @@ def test_an_id_is_read_whatever_the_cluster_was_called() -> None:
 
 
 def test_a_cluster_knows_its_syncers_under_other_names() -> None:
-    """By its UID alone, which each instance of a syncer has."""
+    """An owner under another cluster name belongs to this cluster if the instance's metadata have its UID."""
     cluster = Cluster("east", "uid-1")
     assert cluster.is_called_otherwise("cluster/lab/shop/rating", "uid-1")
     assert not cluster.is_called_otherwise("cluster/east/shop/rating", "uid-1")

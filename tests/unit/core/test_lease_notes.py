@@ -1,4 +1,4 @@
-"""Notes at a Lease, written and read back."""
+"""The operator's notes in its Lease's metadata, written and read back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOTES = LeaseNotes("eurekube", "east", ("0b2c1d3e", "lab"), ("shop", "pay"), (SE
 
 
 def test_notes_are_read_back_and_leave_the_rest() -> None:
-    """A person's labels and annotations stay."""
+    """Labels and annotations that a person put on the Lease stay."""
     there: dict[str, Any] = {
         "name": "eurekube-leader",
         "labels": {"team": "infra"},
@@ -33,7 +33,7 @@ def test_notes_are_read_back_and_leave_the_rest() -> None:
     "text", ["", "no JSON", "{}", "[1]", '[["default"]]', "null", '[["a","b","c","d","e","f"]]']
 )
 def test_what_is_unreadable_says_nothing(text: str) -> None:
-    """Anybody with the right to write the Lease may write anything."""
+    """An annotation that cannot be parsed is ignored, since others may write the Lease."""
     annotations = {
         "eurekube.io/eureka-read": text,
         "eurekube.io/cluster-name": "A B",
@@ -43,7 +43,7 @@ def test_what_is_unreadable_says_nothing(text: str) -> None:
 
 
 def test_names_are_remembered_the_latest_first() -> None:
-    """None twice, not the one that is used, and not more than a few."""
+    """The list of former names has no duplicates, leaves the present name out, and is bounded."""
     assert LeaseNotes().called("east") == LeaseNotes(cluster_name="east")
     east = LeaseNotes(cluster_name="lab", previous_names=("old",)).called("east", ["reported", "old"])
     assert (east.cluster_name, east.previous_names) == ("east", ("lab", "old", "reported"))

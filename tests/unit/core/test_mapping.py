@@ -1,4 +1,4 @@
-"""From Services and EndpointSlices to instances: what becomes UP or DOWN, what is left out and said."""
+"""The mapping of Services and EndpointSlices to instances: statuses, ids, ports, and what is left out."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _POD: Object = {"mode": "pod", "selector": {"app": "rating"}}
 
 
 def syncer(mode: Mode = Mode.POD, app: str = "rating", **fields: Any) -> Syncer:
-    """A syncer of another namespace and name than what it selects."""
+    """Return a syncer whose namespace and name differ from those of the Service it selects."""
     given: dict[str, Any] = {"selector": Selector("shop", app), "application": app, **fields}
     return Syncer("team", "reviews", mode, **given)
 
 
 def service(name: str = "rating", app: str | None = "rating", **spec: Any) -> Object:
-    """A Service of the namespace ``shop``."""
+    """Return a Service in the namespace ``shop``."""
     return {
         "metadata": {"namespace": "shop", "name": name, "labels": {"app": app} if app else {}},
         "spec": spec,
@@ -53,7 +53,7 @@ def service(name: str = "rating", app: str | None = "rating", **spec: Any) -> Ob
 def endpoint(
     address: str, pod: str | None = None, zone: str | None = None, /, **conditions: bool | None
 ) -> Object:
-    """An endpoint; of a pod where one is named."""
+    """Return an endpoint, of a pod if one is named."""
     result: Object = {"addresses": [address], "conditions": conditions}
     if pod:
         result["targetRef"] = {"kind": "Pod", "name": pod}
@@ -65,7 +65,7 @@ def endpoint(
 def endpoint_slice(
     *endpoints: Object, name: str = "rating-x", of: str = "rating", family: str = "IPv4", ports: Any = (HTTP,)
 ) -> Object:
-    """An EndpointSlice of a Service."""
+    """Return an EndpointSlice of a Service."""
     return {
         "metadata": {"namespace": "shop", "name": name, "labels": {"kubernetes.io/service-name": of}},
         "addressType": family,
@@ -75,17 +75,17 @@ def endpoint_slice(
 
 
 def pods(*slices: Object, services: list[Object] | None = None, **fields: Any) -> Desired:
-    """Return the wanted instances of a syncer in pod mode, for these slices."""
+    """Map slices for a syncer in mode pod."""
     return desired_instances(syncer(**fields), services or [service()], slices, CLUSTER)
 
 
 def whole(described: Object, *slices: Object, nodes: list[Object] | None = None, **fields: Any) -> Desired:
-    """Return the wanted instance of a syncer in service mode, for this Service."""
+    """Map a Service for a syncer in mode service."""
     return desired_instances(syncer(Mode.SERVICE, **fields), [described], slices, CLUSTER, nodes=nodes)
 
 
 def statuses(desired: Desired) -> dict[str, str]:
-    """Address and status of each instance."""
+    """Return the status of each desired instance by its address."""
     return {instance.ip_address: instance.status.value for instance in desired.instances}
 
 
@@ -119,19 +119,21 @@ def test_a_ready_pod() -> None:
     ],
 )
 def test_conditions(conditions: dict[str, bool | None], expected: dict[str, str]) -> None:
-    """Ready or unknown is UP, not ready is DOWN, and a terminating one is out at once."""
+    """An endpoint that is ready or of unknown readiness is UP, an unready one DOWN, and a terminating one
+    left out.
+    """
     assert statuses(pods(endpoint_slice(endpoint("10.0.0.1", "a", **conditions)))) == expected
 
 
 def test_terminating_ids_are_named() -> None:
-    """An endpoint that was seen terminating differs from one that vanished."""
+    """The mapping lists terminating endpoints, so that they can be told from vanished ones."""
     desired = pods(endpoint_slice(endpoint("10.0.0.1", "a", terminating=True), endpoint("10.0.0.2", "b")))
     assert desired.terminating == {"a.shop.eks:rating:8080"}
     assert statuses(desired) == {"10.0.0.2": "UP"}
 
 
 def test_a_terminating_pod_in_an_older_slice_stays_out() -> None:
-    """While slices are rewritten a pod may stand in two: terminating in one of them is terminating."""
+    """A pod that two slices list during a rewrite is terminating if either says so."""
     desired = pods(
         endpoint_slice(endpoint("10.0.0.1", "a", ready=True), name="rating-1"),
         endpoint_slice(endpoint("10.0.0.1", "a", terminating=True), name="rating-2"),
@@ -140,7 +142,7 @@ def test_a_terminating_pod_in_an_older_slice_stays_out() -> None:
 
 
 def test_several_slices_are_one_application() -> None:
-    """All slices of a Service count; those of another Service do not."""
+    """The endpoints of all slices of the selected Service are mapped, those of another Service are not."""
     desired = pods(
         endpoint_slice(endpoint("10.0.0.1", "a"), name="rating-1"),
         endpoint_slice(endpoint("10.0.0.2", "b"), name="rating-2"),
@@ -151,7 +153,7 @@ def test_several_slices_are_one_application() -> None:
 
 @pytest.mark.parametrize("order", [(True, False), (False, True)])
 def test_an_endpoint_in_two_slices_is_one_instance(order: tuple[bool, bool]) -> None:
-    """An endpoint that moves between slices is there once, and ready if either says so."""
+    """An endpoint that moves between slices is mapped once, and is UP if either slice says ready."""
     desired = pods(
         *(
             endpoint_slice(endpoint("10.0.0.1", "a", ready=ready), name=f"rating-{number}")
@@ -166,7 +168,7 @@ def test_an_endpoint_in_two_slices_is_one_instance(order: tuple[bool, bool]) -> 
     [(["IPv6", "IPv4"], "fd00::1"), (["IPv4", "IPv6"], "10.0.0.1"), (["IPv4"], "10.0.0.1"), ([], "10.0.0.1")],
 )
 def test_a_dual_stack_pod_is_one_instance(families: list[str], expected: str) -> None:
-    """Of a pod with two addresses the one of the Service's first family is registered."""
+    """Of a pod's two addresses, the one of the Service's first IP family is registered."""
     slices = (
         endpoint_slice(endpoint("10.0.0.1", "a"), name="rating-4"),
         endpoint_slice(endpoint("fd00::1", "a"), name="rating-6", family="IPv6"),
@@ -176,7 +178,7 @@ def test_a_dual_stack_pod_is_one_instance(families: list[str], expected: str) ->
 
 
 def test_ipv6_addresses_are_bracketed_where_urls_are_built() -> None:
-    """An IPv6 address is plain as address, and in brackets as host name, from which Spring builds URLs."""
+    """The IP address is plain; the host name is in brackets, since Spring builds URLs from it."""
     (instance,) = pods(endpoint_slice(endpoint("fd00::1", "a"), family="IPv6")).instances
     assert instance.host_name == "[fd00::1]"
     assert instance.home_page_url == "http://[fd00::1]:8080/"
@@ -184,7 +186,7 @@ def test_ipv6_addresses_are_bracketed_where_urls_are_built() -> None:
 
 @pytest.mark.parametrize("target", [None, {"kind": "Node", "name": "node-1"}, {"kind": "Pod"}])
 def test_without_a_pod_the_address_names_the_instance(target: Object | None) -> None:
-    """Endpoints that somebody wrote by hand have no pod: their address is part of the id."""
+    """The id of a hand-written endpoint, which has no pod, contains its address."""
     written = {**endpoint("192.0.2.7"), "targetRef": target}
     (instance,) = pods(endpoint_slice(written)).instances
     assert instance.instance_id == "192.0.2.7.shop.eks:rating:8080"
@@ -201,7 +203,7 @@ def test_without_a_pod_the_address_names_the_instance(target: Object | None) -> 
     ],
 )
 def test_the_port_that_callers_use(ports: list[Object], expected: int) -> None:
-    """It is the only TCP port, or the one named http."""
+    """The chosen port is the only TCP port, or the one named http."""
     assert choose_ports(ports, None, None, "x") == Ports(Port(expected))
 
 
@@ -215,7 +217,7 @@ def test_the_port_that_callers_use(ports: list[Object], expected: int) -> None:
     ],
 )
 def test_ports_that_leave_a_doubt(ports: list[Object] | None, reason: str, words: list[str]) -> None:
-    """Without one clear port nothing is guessed, and the message names what there is."""
+    """Without one clear port a problem lists the ports that exist."""
     problem = choose_ports(ports, None, None, "Service shop/rating")
     assert isinstance(problem, Problem)
     assert problem.reason == reason
@@ -223,7 +225,7 @@ def test_ports_that_leave_a_doubt(ports: list[Object] | None, reason: str, words
 
 
 def test_a_problem_with_one_slice_hides_none_of_the_others() -> None:
-    """The others are mapped, and the problems are said once."""
+    """The other slices are mapped, and the problem is reported once."""
     desired = pods(
         endpoint_slice(endpoint("10.0.0.1", "a"), name="rating-1"),
         endpoint_slice(endpoint("10.0.0.2", "b"), name="rating-2", ports=({"port": 80}, {"port": 90})),
@@ -234,12 +236,12 @@ def test_a_problem_with_one_slice_hides_none_of_the_others() -> None:
 
 
 def test_a_slice_without_endpoints_is_no_problem() -> None:
-    """A Service that is scaled to zero wants nothing and lacks nothing."""
+    """A Service that is scaled to zero yields no instance and no problem."""
     assert pods(endpoint_slice(ports=())) == Desired()
 
 
 def test_services_are_selected_by_label_then_by_name() -> None:
-    """The label app names the application; the Service's own name counts only where it has no such label."""
+    """A Service without the label ``app`` is selected by its name."""
     assert app_of(service("x", app="rating")) == "rating"
     assert app_of(service("rating", app=None)) == "rating"
     slices = [
@@ -253,7 +255,7 @@ def test_services_are_selected_by_label_then_by_name() -> None:
 
 
 def selected_as_rating(name: str, *, app: str = "rating", publishes: bool = False, **spec: Any) -> Object:
-    """A Service of a chart that gives all its Services one label; a port ``http`` by default."""
+    """Return a Service labelled as the application rating, with a port ``http`` by default."""
     more: Object = {"publishNotReadyAddresses": True} if publishes else {}
     return service(name, clusterIP="10.96.0.1", **{"ports": [HTTP], "selector": {"app": app}, **more, **spec})
 
@@ -359,7 +361,9 @@ BEHIND: dict[str, tuple[list[Object], list[Object], dict[str, str] | str]] = {
 
 @pytest.mark.parametrize("described", BEHIND)
 def test_which_of_several_services_is_meant(described: str) -> None:
-    """The one called as the application, or one by its ports and pods; else nothing is wanted."""
+    """The Service with the application's name is chosen, or the one that ports and pods single out; else
+    AmbiguousService.
+    """
     services, slices, expected = BEHIND[described]
     for order in (services, services[::-1]):
         desired = pods(*slices, services=order)
@@ -370,7 +374,9 @@ def test_which_of_several_services_is_meant(described: str) -> None:
 
 
 def test_several_services_are_distinguished_by_a_port_of_one() -> None:
-    """The port that the syncer names; and without a label app, by the application's name in lower case."""
+    """``spec.port`` singles the Service out; with ``matchLabels`` the application's name in lower case
+    does.
+    """
     services = [selected_as_rating("r"), selected_as_rating("r-metrics", **METRICS)]
     slices = [
         endpoint_slice(endpoint("10.0.0.1", "a"), of="r"),
@@ -387,7 +393,7 @@ def test_several_services_are_distinguished_by_a_port_of_one() -> None:
 
 
 def test_with_ambiguous_services_a_pod_may_replace_another() -> None:
-    """One of the same Service at the same port, of which one stands; another Service's is new."""
+    """While Services are ambiguous, a new pod may replace a registered one of the same Service and port."""
     services = [
         selected_as_rating("active"),
         selected_as_rating("preview", app="green"),
@@ -434,7 +440,10 @@ NAMED_WITH_A_PORT: dict[str, tuple[Object, list[Object], int | str, str]] = {
 
 @pytest.mark.parametrize("described", NAMED_WITH_A_PORT)
 def test_a_namesake_service_without_the_port_is_not_meant(described: str) -> None:
-    """As long as another Service has it; where its pods alone could say so, they are waited for."""
+    """If the Service with the application's name lacks the port, another Service with the port is used; if
+    only pods
+    could tell, NoPort is reported.
+    """
     declared, in_pods, port, expected = NAMED_WITH_A_PORT[described]
     services = [selected_as_rating("rating", ports=[declared]), selected_as_rating("rating-http")]
     slices = [endpoint_slice(endpoint("10.0.0.2", "b"), of="rating-http")]
@@ -447,7 +456,9 @@ def test_a_namesake_service_without_the_port_is_not_meant(described: str) -> Non
 
 
 def test_a_whole_service_is_one_of_those_over_the_same_pods() -> None:
-    """In mode service: the one that has an address, whatever stands in the slices of a headless one."""
+    """In mode service, of two Services over the same pods the one with a cluster IP is registered, not the
+    headless one.
+    """
     services = [
         {**selected_as_rating("a-headless", publishes=True), "spec": {"ports": [HTTP], "clusterIP": "None"}},
         selected_as_rating("b", ports=[HTTP]),
@@ -464,7 +475,7 @@ def test_a_whole_service_is_one_of_those_over_the_same_pods() -> None:
 
 @pytest.mark.parametrize("mode", Mode)
 def test_a_name_for_another_one_has_no_endpoints_and_no_address(mode: Mode) -> None:
-    """Nothing is wanted without a doubt, though Kubernetes left slices behind."""
+    """An ExternalName Service yields a problem and no instance, although Kubernetes left slices behind."""
     alias = service(type="ExternalName", externalName="rating.example.com", ports=[HTTP], clusterIP="")
     desired = desired_instances(
         syncer(mode), [alias], [endpoint_slice(endpoint("10.0.0.1", "a", ready=True))], CLUSTER
@@ -492,7 +503,7 @@ LACKING: dict[str, tuple[list[Object], dict[str, Any], dict[str, str], bool | st
 
 @pytest.mark.parametrize("described", LACKING)
 def test_endpoints_without_the_port_are_not_wanted(described: str) -> None:
-    """They leave no doubt about the others, as long as another slice has it."""
+    """Endpoints of slices without the port are left out; there is a doubt only if no slice has the port."""
     ports, fields, expected, said = LACKING[described]
     slices = [
         endpoint_slice(
@@ -510,9 +521,10 @@ def test_endpoints_without_the_port_are_not_wanted(described: str) -> None:
 
 
 def test_who_has_another_port_of_several_is_not_wanted_under_that_one() -> None:
-    """A Service with http and metrics: the slice of pods with metrics alone has one port, and it is no http.
+    """A slice of Kubernetes' own controller whose only port is metrics is not registered for a Service that
+    has http.
 
-    In slices that somebody else writes the only port counts, whatever its name.
+    In a slice of another author the only port is used, whatever its name.
     """
     both = service(ports=[HTTP, {"name": "metrics", "port": 9090}])
     one = endpoint_slice(endpoint("10.0.0.2", "b"), ports=METRICS["ports"])
@@ -581,7 +593,9 @@ FAMILIES: dict[str, tuple[list[Object], dict[str, str], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("described", FAMILIES)
 def test_each_endpoint_has_the_first_family_that_there_is_of_it(described: str) -> None:
-    """And none disappears without being notified of."""
+    """Each endpoint is mapped in the first of the Service's families that it has; one that is left out is
+    reported.
+    """
     slices, expected, left_out = FAMILIES[described]
     mapped = MappingCache()
     for order in (slices, slices[::-1], slices):
@@ -594,7 +608,7 @@ def test_each_endpoint_has_the_first_family_that_there_is_of_it(described: str) 
 
 @pytest.mark.parametrize("order", [("one", "two"), ("two", "one")])
 def test_two_services_over_one_pod(order: tuple[str, str]) -> None:
-    """A pod behind two Services of the application is there once, UP if it is ready for one of them."""
+    """A pod behind two selected Services is mapped once, and is UP if it is ready in one of them."""
     desired = pods(
         endpoint_slice(endpoint("10.0.0.1", "a", ready=False), of=order[0]),
         endpoint_slice(endpoint("10.0.0.1", "a", ready=True), of=order[1]),
@@ -604,7 +618,9 @@ def test_two_services_over_one_pod(order: tuple[str, str]) -> None:
 
 
 def test_no_matching_service() -> None:
-    """A syncer that selects nothing wants nothing, and says what it looked for and where."""
+    """A selector that matches no Service yields no instance, and a problem that names selector and
+    namespace.
+    """
     desired = pods(services=[service("other", app=None)])
     assert desired.instances == ()
     (problem,) = desired.problems
@@ -614,7 +630,7 @@ def test_no_matching_service() -> None:
 
 
 FAILED: Object = {"port": 80, "protocol": "TCP", "error": "PortNotFree"}
-"""Status of a load balancer about a port that it does not have."""
+"""An entry of a load balancer's status for a port that could not be opened."""
 
 
 @pytest.mark.parametrize(
@@ -643,7 +659,7 @@ FAILED: Object = {"port": 80, "protocol": "TCP", "error": "PortNotFree"}
     ],
 )
 def test_the_address_of_a_whole_service(status: Object | None, spec: Object, expected: str) -> None:
-    """In service mode callers go to the load balancer, else to the cluster IP."""
+    """In mode service the load balancer's address is registered, or else the cluster IP."""
     described = {**service(ports=[{"port": 80}], **spec), "status": status}
     (instance,) = whole(described, endpoint_slice(endpoint("10.0.0.1"))).instances
     assert instance.key == ("RATING", "rating.svc.shop.eks:rating:80")
@@ -659,7 +675,9 @@ def test_the_address_of_a_whole_service(status: Object | None, spec: Object, exp
 def test_an_address_of_a_load_balancer_is_waited_for(
     ingress: list[Object], words: str, advertise: Advertise
 ) -> None:
-    """No cluster IP stands in for it meanwhile: what is registered is kept."""
+    """While the load balancer has no address, registered instances are kept, and no cluster IP is
+    registered.
+    """
     described = service(ports=[{"port": 80}], clusterIP="10.96.0.1", type="LoadBalancer")
     described["status"] = {"loadBalancer": {"ingress": ingress}}
     desired = whole(described, endpoint_slice(endpoint("10.0.0.1")), advertise=advertise)
@@ -682,7 +700,9 @@ def test_an_address_of_a_load_balancer_is_waited_for(
 def test_a_service_without_an_address_is_up_while_one_is_ready(
     endpoints: list[Object], expected: Status, not_ready: NotReady
 ) -> None:
-    """DOWN as long as nothing is ready, and UP again; nothing new is registered, and nothing removed."""
+    """While the Service's address is awaited, its registered instance is UP or DOWN by its endpoints, and
+    none is added.
+    """
     described = service(ports=[{"port": 80}], clusterIP="10.96.0.1", type="LoadBalancer")
     desired = whole(described, endpoint_slice(*endpoints), not_ready=not_ready)
     assert (desired.instances, [one.reason for one in desired.problems]) == ((), ["NoAddress"])
@@ -694,7 +714,7 @@ def test_a_service_without_an_address_is_up_while_one_is_ready(
 
 @pytest.mark.parametrize("cluster_ip", ["None", "", None], ids=["headless", "empty", "missing"])
 def test_a_headless_service_has_no_address(cluster_ip: str | None) -> None:
-    """In service mode a headless Service cannot be registered, and the message says what to do."""
+    """Mode service cannot register a headless Service; the remedy suggests mode pod."""
     desired = whole(service(ports=[{"port": 80}], clusterIP=cluster_ip))
     assert [problem.reason for problem in desired.problems] == ["NoAddress"]
     assert "mode pod" in desired.problems[0].remedy
@@ -711,7 +731,7 @@ def test_a_headless_service_has_no_address(cluster_ip: str | None) -> None:
     ],
 )
 def test_a_whole_service_is_up_with_one_ready_endpoint(endpoints: list[Object], expected: Status) -> None:
-    """In service mode one endpoint that can be called is enough; without any the Service is DOWN."""
+    """In mode service the instance is UP with one ready endpoint, and DOWN with none."""
     described = service(ports=[{"port": 80}], clusterIP="10.96.0.1")
     (instance,) = whole(described, endpoint_slice(*endpoints)).instances
     assert instance.status is expected
@@ -754,7 +774,7 @@ def test_the_custom_resource_is_read() -> None:
     ],
 )
 def test_a_resource_that_an_older_crd_let_through(spec: Object | None, words: str) -> None:
-    """A value that the schema refuses today is a configuration error with syncer and field."""
+    """A value that the present CRD refuses raises an error that names the syncer and the field."""
     document = {"metadata": {"namespace": "team", "name": "reviews"}, "spec": spec}
     with pytest.raises(ConfigurationError) as caught:
         Syncer.from_object(document)
@@ -771,7 +791,9 @@ _app_names = st.sampled_from(["rating", "order", "other"])
     strategies.slices(_app_names),
 )
 def test_whatever_the_cluster_holds(mode: Mode, services: list[Object], slices: list[Object]) -> None:
-    """Nothing that the API may hold raises; ids are unique, nobody terminating is in, all have the owner."""
+    """For any Services and slices the mapping never raises; ids are unique, and terminating endpoints are
+    left out.
+    """
     desired = desired_instances(syncer(mode), services, slices, CLUSTER)
     found = [instance.instance_id for instance in desired.instances]
     assert sorted(set(found)) == sorted(found)
@@ -786,7 +808,7 @@ def test_whatever_the_cluster_holds(mode: Mode, services: list[Object], slices: 
 def test_the_order_of_objects_means_nothing(
     services: list[Object], slices: list[Object], random: Any
 ) -> None:
-    """The same objects in another order want the same ids in the same states."""
+    """The order of Services and slices does not change the ids and statuses."""
     shuffled_services, shuffled_slices = (
         random.sample(services, len(services)),
         random.sample(slices, len(slices)),
@@ -803,7 +825,9 @@ def test_the_order_of_objects_means_nothing(
     "bad", [("10.0.0.9", "a\\b"), ("10.0.0.9", "b\ufffe"), ("10.0.0.9", "c", "zone\uffff")]
 )
 def test_one_hand_written_endpoint_does_not_break_eurekas_list(bad: tuple[str, ...]) -> None:
-    """Kubernetes takes any pod's name and zone in a slice; Eureka's clients do not, and the others stay."""
+    """A pod name or zone that Eureka's clients could not parse leaves that endpoint out and is reported;
+    others are mapped.
+    """
     found = pods(endpoint_slice(endpoint(*bad), endpoint("10.0.0.1", "good", "a")))
     assert statuses(found) == {"10.0.0.1": "UP"}
     (problem,) = found.problems
@@ -813,7 +837,9 @@ def test_one_hand_written_endpoint_does_not_break_eurekas_list(bad: tuple[str, .
 
 
 def test_an_ambiguous_address_is_not_registered() -> None:
-    """Older API servers take leading zeros; nothing is removed meanwhile, and the others stay."""
+    """Older API servers accept leading zeros: the address is left out, no instance is removed, and others
+    are mapped.
+    """
     found = pods(endpoint_slice(endpoint("10.0.0.071"), endpoint("10.0.0.1", "good")))
     assert statuses(found) == {"10.0.0.1": "UP"}
     assert "some read 10.0.0.57" in found.problems[0].message
@@ -826,7 +852,9 @@ def test_an_ambiguous_address_is_not_registered() -> None:
 
 
 def test_labels_count_among_the_metadata() -> None:
-    """Metadata that are too large in sum are not registered; the reason has the size."""
+    """An instance whose metadata, labels included, exceed the bound is left out; the reason gives the
+    size.
+    """
     described = service()
     described["metadata"]["labels"]["size"] = "x" * 63
     fixed = {f"k{number}": "x" * 1000 for number in range(4)}
@@ -858,7 +886,9 @@ def test_labels_count_among_the_metadata() -> None:
     ],
 )
 def test_a_syncer_that_would_break_eurekas_list_is_refused(spec: Object, reason: str) -> None:
-    """Also where an older CRD took it; the reason names the object and the field."""
+    """The spec is checked again, since an older CRD may have accepted it; the error names syncer and
+    field.
+    """
     metadata = {"namespace": "shop", "name": "rating"}
     with pytest.raises(ConfigurationError, match="EurekaSyncer shop/rating") as refused:
         Syncer.from_object({"metadata": metadata, "spec": {**_POD, **spec}})
@@ -888,7 +918,7 @@ _worlds = st.lists(
 
 @given(_worlds)
 def test_what_was_mapped_before_makes_no_difference(worlds: list[Any]) -> None:
-    """After any change of slices, Service and syncer the result is that of a fresh mapping."""
+    """With a cache, the mapping after any change equals a mapping without one."""
     mapped = MappingCache()
     slices: dict[str, Object] = {}
     for changed, version, port, fields in worlds:
@@ -901,7 +931,7 @@ def test_what_was_mapped_before_makes_no_difference(worlds: list[Any]) -> None:
 
 
 def test_an_unchanged_slice_is_mapped_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change of one slice of a large Service costs that slice; what is gone is not kept."""
+    """After a change of one slice only that slice is mapped again; slices that are gone leave the cache."""
     count = 0
 
     def counted(*given: Any) -> Any:
@@ -925,7 +955,7 @@ def test_an_unchanged_slice_is_mapped_once(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_unchanged_endpoint_of_a_slice_that_changed_is_mapped_once() -> None:
-    """Its instance is the one from before; what differs in anything is mapped again."""
+    """The instance of an unchanged endpoint stays the same object; a changed endpoint is mapped again."""
     mapped = MappingCache()
 
     def seen(*endpoints: Object, ports: tuple[Object, ...] = (HTTP,)) -> dict[str, Instance]:
@@ -947,7 +977,7 @@ def test_an_unchanged_endpoint_of_a_slice_that_changed_is_mapped_once() -> None:
 
 
 def test_metadata_are_made_once_for_a_zone_while_nothing_changes() -> None:
-    """Also for endpoints that come later; another label of the Service is in them at once."""
+    """Endpoints of one zone share their metadata object, until a label of the Service changes."""
     mapped, asking = MappingCache(), syncer(metadata_from_labels=("version",))
 
     def seen(version: str, *endpoints: Object) -> list[Mapping[str, str]]:
@@ -970,7 +1000,9 @@ def test_metadata_are_made_once_for_a_zone_while_nothing_changes() -> None:
 
 
 def test_an_endpoint_keeps_the_id_by_which_it_is_registered() -> None:
-    """A former name of the cluster makes no difference; of two ids the present one is wanted."""
+    """An endpoint registered under a former cluster name keeps its id; if both ids are registered, the
+    present one is used.
+    """
     endpoints = [endpoint("10.0.0.1", "a"), endpoint("10.0.0.2", "b"), endpoint("10.0.0.3", "c")]
     now = pods(endpoint_slice(*endpoints))
     a, b, c = now.instances

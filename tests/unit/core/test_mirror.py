@@ -1,4 +1,4 @@
-"""EurekaMirror: its spec, and the names of its Services."""
+"""The EurekaMirror's spec, the names of its Services, and the addresses it may use."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from eurekube_provider.core.networks import networks_of
 
 
 def mirror(**spec: Any) -> Mirror:
-    """The mirror ``legacy`` of the namespace ``shop``."""
+    """Return the mirror ``shop/legacy`` with this spec."""
     return Mirror.from_object({"metadata": {"namespace": "shop", "name": "legacy"}, "spec": spec})
 
 
 def test_one_application_becomes_a_service_of_its_name() -> None:
-    """With an address of its own, port 80 named http, and 443 where instances have https."""
+    """By default the Service has a cluster IP, port 80 named http, and port 443 named https."""
     read = mirror(application="review")
     assert (read.application, read.form, read.eureka) == ("REVIEW", MirrorForm.CLUSTER_IP, "default")
     assert (read.port.name, read.port.number) == ("http", 80)
@@ -36,7 +36,9 @@ def test_one_application_becomes_a_service_of_its_name() -> None:
 
 
 def test_a_pattern_means_what_the_list_allows() -> None:
-    """Both must fit: anyone who registers in Eureka chooses the name."""
+    """An application must match the pattern and the allow list, since anyone may register any name in
+    Eureka.
+    """
     read = mirror(pattern="shop-*", allow=["SHOP-REVIEW", "shop-r?"])
     assert [one for one in ("SHOP-REVIEW", "SHOP-R1", "SHOP-X", "REVIEW") if read.means(one)] == [
         "SHOP-REVIEW",
@@ -61,7 +63,7 @@ def test_a_pattern_means_what_the_list_allows() -> None:
     ],
 )
 def test_what_cannot_be_meant_is_refused(spec: dict[str, Any], sentence: str) -> None:
-    """With the field, and what would be right."""
+    """The error names the mirror and the field, and says what is valid."""
     with pytest.raises(ConfigurationError, match=rf"EurekaMirror shop/legacy: .*{sentence}"):
         mirror(**spec)
 
@@ -79,12 +81,12 @@ def test_what_cannot_be_meant_is_refused(spec: dict[str, Any], sentence: str) ->
     ],
 )
 def test_names_are_dns_labels(template: str, application: str, name: str | None) -> None:
-    """As Kubernetes has them for Services (DNS-1035), or none."""
+    """A Service's name is a label of RFC 1035, as Kubernetes requires, or None."""
     assert mirrored_name(template, application) == name
 
 
 def test_of_two_applications_with_one_name_the_second_is_refused() -> None:
-    """Merged, calls for the one would reach the other."""
+    """If one Service merged both applications, calls for the first would reach the second."""
     found = assigned_names("{application}", ["A_B", "A-B", "C"])
     assert found.names == {"A-B": "a-b", "C": "c"}
     assert list(found.refused) == ["A_B"]
@@ -92,14 +94,16 @@ def test_of_two_applications_with_one_name_the_second_is_refused() -> None:
 
 
 def test_who_has_a_name_keeps_it() -> None:
-    """Else a newcomer in Eureka would take over calls by its name alone."""
+    """An application that has the Service keeps the name; otherwise a newcomer in Eureka could take over
+    its calls.
+    """
     found = assigned_names("{application}", ["A_B", "A-B"], {"a-b": "A_B"})
     assert (found.names, list(found.refused)) == ({"A_B": "a-b"}, ["A-B"])
 
 
 @given(st.sets(st.text(alphabet="AB-_.9", min_size=1, max_size=4)))
 def test_no_two_applications_have_one_service(applications: set[str]) -> None:
-    """Each has a name of its own, or is refused with a reason."""
+    """Each application gets a Service name of its own, or is refused with a reason."""
     found = assigned_names("{application}", applications)
     assert len(set(found.names.values())) == len(found.names)
     groups = (found.names, found.refused, found.unnameable)
@@ -128,7 +132,9 @@ POLICY = AddressPolicy(
     ],
 )
 def test_the_clusters_own_addresses_are_refused_whatever_is_allowed(address: str, why: str) -> None:
-    """Anybody may register in Eureka, and must not steer the cluster's calls into it."""
+    """Anybody may register an address in Eureka, and must not direct the cluster's calls to its own
+    Services.
+    """
     parsed = parsed_address(address)
     assert parsed is not None
     said = POLICY.refusal(parsed)
@@ -136,7 +142,7 @@ def test_the_clusters_own_addresses_are_refused_whatever_is_allowed(address: str
 
 
 def test_nothing_is_allowed_by_itself() -> None:
-    """By the operator first, and by the mirror where it names networks."""
+    """An address must be in ``--mirror-cidrs``, and in the mirror's ``spec.allowedCIDRs`` if it has any."""
     address = ipaddress.ip_address("192.0.2.1")
     assert "--mirror-cidrs" in AddressPolicy(()).refusal(address)
     policy = AddressPolicy(networks_of(["192.0.2.0/24"]))
@@ -147,7 +153,7 @@ def test_nothing_is_allowed_by_itself() -> None:
 
 
 def test_a_judgement_is_kept_and_is_that_of_its_networks() -> None:
-    """Another form or a narrower network has its own judgement."""
+    """A cached judgement holds for one address text and one set of networks only."""
     policy = AddressPolicy(networks_of(["192.0.2.0/24", "2001:db8::/32"]), own=frozenset({"192.0.2.9"}))
     narrow = networks_of(["192.0.2.0/31"])
     for _ in range(2):
@@ -163,7 +169,7 @@ def test_a_judgement_is_kept_and_is_that_of_its_networks() -> None:
 
 
 def test_no_more_judgements_are_kept_than_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Addresses come and go while the networks stay."""
+    """The cache of judgements is bounded, since addresses come and go."""
     monkeypatch.setattr(address_policy, "MOST_REMEMBERED", 2)
     judged: list[str] = []
     parse = address_policy.parsed_address
@@ -180,6 +186,6 @@ def test_no_more_judgements_are_kept_than_are_worth_it(monkeypatch: pytest.Monke
 
 
 def test_addresses_may_be_in_brackets_and_names_are_none() -> None:
-    """As instances with IPv6 give them."""
+    """An IPv6 address in brackets is parsed, a host name yields None."""
     assert str(parsed_address("[2001:db8::1]")) == "2001:db8::1"
     assert parsed_address("vm-1.example.com") is None

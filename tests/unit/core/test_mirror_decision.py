@@ -1,4 +1,4 @@
-"""The decision for a mirror's application: each fault that is known is a row, and properties hold of any."""
+"""The decision about a mirrored application: a table of known faults, and properties of random situations."""
 
 from __future__ import annotations
 
@@ -43,34 +43,35 @@ OUT = Status.OUT_OF_SERVICE
 
 
 def vm(name: str, address: str = "", **more: Any) -> Instance:
-    """The instance of a machine; each name has an address of its own."""
+    """Return the instance of a machine; each one-letter name has an address of its own."""
     address = address or f"192.0.2.{ord(name)}"
     return Instance("REVIEW", name, address, address, Port(8080), **more)
 
 
 def shown(names: str, source: str = "") -> tuple[MirrorEndpoint, ...]:
-    """Return the called endpoints: each name's address."""
+    """Return a ready endpoint for each machine of ``names``."""
     return tuple(
         MirrorEndpoint(HTTP, f"192.0.2.{ord(one)}", one, is_ready=True, source=source) for one in names
     )
 
 
 def person(opted_in: str | None = None, port: str = "http") -> dict[str, Any]:
-    """A Service of a person's."""
+    """Return a person's Service."""
     annotations = {ATTACH_ANNOTATION: opted_in} if opted_in else {}
     metadata = {"namespace": "shop", "name": "review", "labels": {}, "annotations": annotations}
     return {"metadata": metadata, "spec": {"ports": [{"name": port}]}}
 
 
 def ours(mirror: Mirror = MIRROR, port: str = "http", **spec: Any) -> dict[str, Any]:
-    """The mirror's Service as it stands."""
+    """Return the Service that the mirror has made."""
     body = service_body(mirror, OWNER, "REVIEW", "review", [{"name": port, "port": 80, "protocol": "TCP"}])
     body["metadata"]["uid"] = "uid-review"
     return {**body, "spec": {**body["spec"], **spec}}
 
 
 def situation(lists: str = "", calls: str = "", mirror: Mirror = MIRROR, **more: Any) -> MirrorSituation:
-    """An application of which Eureka lists these machines, and whose Service calls those.
+    """Return a situation in which Eureka lists the machines ``lists``, and the Service calls the machines
+    ``calls``.
 
     :param more: further fields; ``gone`` and ``absent`` name what left, ``registered`` what a server holds.
     """
@@ -89,14 +90,14 @@ def situation(lists: str = "", calls: str = "", mirror: Mirror = MIRROR, **more:
 
 
 def called(decision: MirrorDecision) -> str:
-    """The last letters of what is called, in their order; in capitals what is not ready."""
+    """Return the machines' letters that the decision calls, sorted; a capital letter is not ready."""
     named = ((chr(int(one.address.rpartition(".")[2])), one.is_ready) for one in decision.verdict.endpoints)
     return "".join(sorted(name if is_ready else name.upper() for name, is_ready in named))
 
 
 @dataclass(frozen=True)
 class Row:
-    """One fault.
+    """A fault, with the expected decision.
 
     :ivar calls: the machines that are called by the decision.
     :ivar problems: the reasons of what is wrong.
@@ -191,7 +192,7 @@ ROWS = {
 
 @pytest.mark.parametrize("fault", ROWS)
 def test_what_is_decided(fault: str) -> None:
-    """Each fault of Eureka's lists, and of who has the Service's name."""
+    """The rows are known faults in Eureka's lists, and in the owner of the Service's name."""
     row = ROWS[fault]
     found = decide_mirrored(row.situation)
     problems = [one.reason for one in found.problems]
@@ -212,7 +213,9 @@ def test_what_is_decided(fault: str) -> None:
 def test_how_a_service_is_changed(
     mirror: Mirror, stands: dict[str, Any], is_replaced: bool, is_renamed: bool
 ) -> None:
-    """Its address is for good; of another port's name its slices come first."""
+    """Another form replaces the Service, since its address is fixed; a port's new name is written after
+    its slices.
+    """
     found = decide_mirrored(situation("a", mirror=mirror, service=stands))
     assert (found.is_replaced, found.is_renamed) == (is_replaced, is_renamed)
     assert found.service is not None
@@ -231,18 +234,20 @@ def test_how_a_service_is_changed(
     ],
 )
 def test_what_depends_on_time_or_answers_is_decided_again(more: dict[str, Any], is_final: bool) -> None:
-    """Though the lists and the cluster are as they were."""
+    """A decision that depends on time or on answers is not final, although lists and cluster are
+    unchanged.
+    """
     assert decide_mirrored(situation("a", **more)).is_final == is_final
 
 
 class Drawn:
-    """Draws situations of machines and Services of every kind."""
+    """Random situations from a seed, with machines and Services of every kind."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)  # noqa: S311 - draws cases, guards nothing
 
     def situation(self) -> MirrorSituation:
-        """Draw one; what stands in slices is what is called before."""
+        """Return a random situation, whose slices contain the endpoints that are called."""
         draw = self._random.choice
         mirror = draw([MIRROR, MIRROR, HEADLESS, ADDED])
         source = draw([ONE, ONE, ONE, ""])
@@ -280,7 +285,7 @@ class Drawn:
 
 
 def written(plan: SlicePlan, before: Sequence[Any]) -> list[Any]:
-    """The slices once a plan was carried out."""
+    """Return the slices after a plan was carried out."""
     there: dict[str, Mapping[str, Any]] = {one["metadata"]["name"]: one for one in before}
     for one in (*plan.creations, *plan.updates):
         there[one["metadata"]["name"]] = one
@@ -291,14 +296,15 @@ def written(plan: SlicePlan, before: Sequence[Any]) -> list[Any]:
 
 situations = st.integers(0, 2**63).map(lambda seed: Drawn(seed).situation())
 thorough = settings(max_examples=max(500, strategies.EXAMPLES))
-"""``EUREKUBE_EXAMPLES=10000`` tries more."""
+"""Settings of Hypothesis; ``EUREKUBE_EXAMPLES=10000`` tries more examples."""
 
 
 @thorough
 @given(situations)
 def test_nothing_in_doubt_goes(found: MirrorSituation) -> None:
-    """A called endpoint that may be called stays, until its end is proved, it was held for its time, or a
-    person releases it; and while Eureka is silent all of it.
+    """A called endpoint stays until its end is proved, its hold time is over, or a person releases it; while
+    Eureka is
+    silent all endpoints stay.
     """
     decision = decide_mirrored(found)
     if decision.end is not SHOWS:
@@ -320,8 +326,9 @@ def test_nothing_in_doubt_goes(found: MirrorSituation) -> None:
 @thorough
 @given(situations)
 def test_nothing_of_others_is_touched(found: MirrorSituation) -> None:
-    """A person's Service that did not opt in, and one of another mirror's, get nothing of ours; and nothing
-    is called in networks that nobody allowed.
+    """A Service of a person that did not opt in, or of another mirror, gets no endpoint; no address outside
+    the allowed
+    networks is called.
     """
     decision = decide_mirrored(found)
     if decision.end is not SHOWS:
@@ -340,7 +347,7 @@ def test_nothing_of_others_is_touched(found: MirrorSituation) -> None:
 @thorough
 @given(situations)
 def test_a_second_decision_writes_nothing(found: MirrorSituation) -> None:
-    """Once the first was carried out, and nothing else has happened."""
+    """After the first decision was carried out and nothing else changed, the second plan is empty."""
     first = decide_mirrored(found)
     if first.end is not SHOWS:
         return

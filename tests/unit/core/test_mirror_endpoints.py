@@ -1,4 +1,4 @@
-"""Endpoints of an application's instances, and those of instances that vanish."""
+"""Endpoints of a mirrored application's instances, and those kept for instances that vanished."""
 
 from __future__ import annotations
 
@@ -53,20 +53,22 @@ def instance(number: int = 1, address: str = "", **more: Any) -> Instance:
 def mapped(
     *instances: Instance, mirror: Mirror = MIRROR, names: Mapping[str, tuple[str, ...]] | None = None
 ) -> Mapped:
-    """Return the endpoints."""
+    """Map these instances to the mirror's endpoints."""
     return mirrored_endpoints(mirror, instances, CLUSTER, POLICY, (names or {}).get)
 
 
 @pytest.mark.parametrize("status", Status)
 def test_only_what_is_up_is_ready(status: Status) -> None:
-    """All else is shown, and called by nobody."""
+    """Instances of any other status become endpoints that are not ready."""
     (endpoint,) = mapped(instance(status=status)).endpoints
     assert (endpoint.group, endpoint.address, endpoint.instance_id) == (HTTP, "192.0.2.1", "vm-1")
     assert endpoint.is_ready is (status is Status.UP)
 
 
 def test_https_is_a_port_of_its_own() -> None:
-    """With its protocol; a port that is switched off is none."""
+    """An enabled secure port becomes a port named https; an instance without an enabled port is reported
+    as NoPort.
+    """
     both = instance(secure_port=Port(8443))
     assert mapped(both).endpoints[0].group.ports == (("http", 8080, ""), ("https", 8443, "https"))
     secure = replace(both, port=Port(8080, enabled=False))
@@ -77,7 +79,9 @@ def test_https_is_a_port_of_its_own() -> None:
 
 
 def test_what_no_request_can_name_is_shown_and_reported() -> None:
-    """It is called as others are; that its end is proved by lists alone, the condition says."""
+    """An instance whose id fits into no URL is mirrored; the condition warns that only lists can prove its
+    end.
+    """
     odd = replace(instance(1), instance_id="a/b", unreadable="no request can name the id 'a/b'")
     found = mapped(odd, instance(2))
     assert [one.instance_id for one in found.endpoints] == ["a/b", "vm-2"]
@@ -88,7 +92,7 @@ def test_what_no_request_can_name_is_shown_and_reported() -> None:
 
 
 def test_an_ambiguous_address_is_not_shown() -> None:
-    """A resolver would send the calls to one of them; it is reported once."""
+    """An address with leading zeros, which resolvers read differently, is left out and reported once."""
     odd = instance(1, "192.0.2.071", unreadable=f"ipAddr '192.0.2.071' {ambiguity('192.0.2.071')}")
     found = mapped(odd, instance(2), names={"192.0.2.071": ("192.0.2.57",)})
     assert [one.instance_id for one in found.endpoints] == ["vm-2"]
@@ -99,7 +103,7 @@ def test_an_ambiguous_address_is_not_shown() -> None:
 
 
 def test_families_are_kept_apart() -> None:
-    """A slice holds one of them."""
+    """Endpoints of IPv4 and IPv6 go to different slices."""
     found = mapped(instance(1), instance(2, "[2001:db8::2]")).endpoints
     assert [(one.group.family, one.address) for one in found] == [
         ("IPv4", "192.0.2.1"),
@@ -108,7 +112,7 @@ def test_families_are_kept_apart() -> None:
 
 
 def test_what_our_syncers_registered_never_comes_back() -> None:
-    """Other clusters' syncers' only where it is asked for; stacks' registrations are machines like others."""
+    """Registrations of other clusters' syncers are mirrored only on request, those of stacks always."""
     instances = [
         instance(number, metadata={"eurekube.owner": owner} if owner else {})
         for number, owner in enumerate(
@@ -124,7 +128,7 @@ def test_what_our_syncers_registered_never_comes_back() -> None:
 
 
 def test_another_names_registration_never_comes_back() -> None:
-    """It was renamed, or two operators call it differently: its UID tells."""
+    """A registration with this cluster's UID is its own, under whatever cluster name, and is not mirrored."""
     former = {"eurekube.owner": "cluster/old/shop/review", "eurekube.cluster-uid": CLUSTER.uid}
     others = {**former, "eurekube.cluster-uid": "another"}
     plain = {"eurekube.cluster-uid": CLUSTER.uid}
@@ -134,7 +138,7 @@ def test_another_names_registration_never_comes_back() -> None:
 
 
 def test_one_bad_instance_keeps_no_other_away() -> None:
-    """It is named with what is wrong with it."""
+    """The report names the bad instance and its fault; the others are mirrored."""
     found = mapped(instance(1), instance(2, "127.0.0.1"), instance(3, "vm-3.example.com"))
     assert [one.instance_id for one in found.endpoints] == ["vm-1"]
     assert [one.reason for one in found.problems] == [
@@ -147,7 +151,7 @@ def test_one_bad_instance_keeps_no_other_away() -> None:
 
 
 def test_names_become_the_addresses_that_they_resolve_to() -> None:
-    """The addresses are judged as any other."""
+    """Addresses that a host name resolves to are checked like any other."""
     names = {"vm-1.example.com": ("192.0.2.7", "2001:db8::7", "127.0.0.1")}
     found = mapped(instance(1, "vm-1.example.com"), names=names)
     assert [one.address for one in found.endpoints] == ["192.0.2.7", "2001:db8::7"]
@@ -155,7 +159,7 @@ def test_names_become_the_addresses_that_they_resolve_to() -> None:
 
 
 def test_two_registrations_at_one_address_are_one_endpoint() -> None:
-    """It is ready where one of them is UP."""
+    """The endpoint is ready if one of the two instances is UP."""
     down = instance(1, "192.0.2.1", status=Status.DOWN)
     up = instance(2, "192.0.2.1")
     (endpoint,) = mapped(down, up).endpoints
@@ -163,14 +167,14 @@ def test_two_registrations_at_one_address_are_one_endpoint() -> None:
 
 
 def test_zones_are_those_of_the_nodes() -> None:
-    """By the mirror's map; what it does not name has none."""
+    """``spec.zones`` maps an instance's zone to one of the nodes; an unmapped zone is left out."""
     zoned = replace(MIRROR, zones={"dc1": "eu-1a"})
     found = mapped(instance(1, metadata={"zone": "dc1"}), instance(2, metadata={"zone": "dc2"}), mirror=zoned)
     assert [one.zone for one in found.endpoints] == ["eu-1a", ""]
 
 
 def test_ports_are_named_as_the_service_that_they_join() -> None:
-    """Its only port is meant, however it is called."""
+    """Attached slices use the name of the Service's only port."""
     assert named_after([{"name": "web", "port": 80}], MIRROR).port == ServicePort("web", 80)
     assert named_after([{"port": 80}], MIRROR).port == ServicePort("", 80)
     for ports in ([{"name": "web"}, {"name": "admin"}], [{"name": "http"}], [{"name": "https"}]):
@@ -178,12 +182,12 @@ def test_ports_are_named_as_the_service_that_they_join() -> None:
 
 
 def shown(number: int, **more: Any) -> MirrorEndpoint:
-    """An endpoint that stands in the cluster."""
+    """Return an endpoint that is in a slice already."""
     return MirrorEndpoint(HTTP, f"192.0.2.{number}", f"vm-{number}", **{"is_ready": True, **more})
 
 
 def test_what_vanishes_waits_for_its_proof() -> None:
-    """And goes at once with it."""
+    """The endpoint of a vanished instance is held, and goes at once when its end is proved."""
     listed = mapped(instance(1))
     verdict = guarded(listed, [shown(1), shown(2)], Unlisted(), 100.0, 300.0)
     assert [one.instance_id for one in verdict.endpoints] == ["vm-1", "vm-2"]
@@ -194,7 +198,7 @@ def test_what_vanishes_waits_for_its_proof() -> None:
 
 
 def test_nothing_waits_for_ever() -> None:
-    """After its time it goes, and is named."""
+    """A held endpoint goes after the hold time, and is named as expired."""
     since = Unlisted(held_since={"vm-1": 100.0})
     there, listed = [shown(1), shown(2)], mapped(instance(2))
     verdict = guarded(listed, there, since, 399.9, 300.0)
@@ -205,7 +209,7 @@ def test_nothing_waits_for_ever() -> None:
 
 
 def test_what_is_not_called_need_not_wait() -> None:
-    """Nobody misses it; and what Eureka says of an instance is proof of what it says."""
+    """An unready endpoint goes without proof; a listed instance that is DOWN becomes unready at once."""
     assert guarded(mapped(), [shown(1, is_ready=False)], Unlisted(), 0.0, 300.0).endpoints == ()
     down = mapped(instance(1, status=Status.DOWN))
     (endpoint,) = guarded(down, [shown(1)], Unlisted(), 0.0, 300.0).endpoints
@@ -213,13 +217,13 @@ def test_what_is_not_called_need_not_wait() -> None:
 
 
 def test_an_instance_that_moved_leaves_its_old_address() -> None:
-    """It is listed: so what it was is over, without a wait."""
+    """A listed instance's former address goes without a wait."""
     verdict = guarded(mapped(instance(1, "192.0.2.99")), [shown(1)], Unlisted(), 0.0, 300.0)
     assert [one.address for one in verdict.endpoints] == ["192.0.2.99"]
 
 
 def test_a_name_that_cannot_be_resolved_keeps_its_addresses() -> None:
-    """Those that stand in the slices: the last good answer outlives the operator. Its status is Eureka's."""
+    """The addresses are taken from the slices, so that they survive a restart; the status is Eureka's."""
     for status in (Status.UP, Status.DOWN):
         listed = mapped(instance(1, "vm-1.example.com", status=status))
         (endpoint,) = guarded(listed, [shown(1)], Unlisted(), 0.0, 300.0).endpoints
@@ -227,7 +231,7 @@ def test_a_name_that_cannot_be_resolved_keeps_its_addresses() -> None:
 
 
 def test_proof_is_asked_for_what_is_called_and_not_listed() -> None:
-    """Each instance once."""
+    """Each instance with a ready endpoint that is missing from the list is asked about once."""
     there = [shown(1), shown(2), replace(shown(2), address="192.0.2.22"), shown(3, is_ready=False)]
     assert vanished(there, {"vm-1"}) == ["vm-2"]
 
@@ -239,7 +243,10 @@ _numbers = st.sets(st.integers(1, 12))
 def test_nothing_is_removed_without_proof_before_its_time(
     standing: set[int], listed: set[int], gone: set[int], steps: list[int]
 ) -> None:
-    """However often it is looked at; and after its time nothing is kept, which is longer for all or most."""
+    """Repeated reconciles keep an unproved endpoint for the hold time, or longer if most instances are
+    missing, and no
+    longer.
+    """
     gone -= listed
     there = [shown(number) for number in sorted(standing)]
     held: Mapping[str, float] = {}
@@ -263,7 +270,7 @@ def test_nothing_is_removed_without_proof_before_its_time(
 
 
 def test_a_report_says_what_is_wrong_first() -> None:
-    """Ready says whether callers reach something; Synced whether it is what Eureka holds."""
+    """Ready is True if callers reach each Service, Synced if the endpoints match Eureka."""
     some = (MirroredService("A", "a", endpoints=2, ready=1), MirroredService("B", "b", endpoints=1))
     report = MirrorReport(some, gathered([Problem(MirrorCondition.UNRESOLVABLE, f"x{n}") for n in range(5)]))
     unresolvable = Problem("Unresolvable", "x0; x1; x2; and 2 more", MIRROR_REMEDIES["Unresolvable"])

@@ -1,4 +1,4 @@
-"""The plan of a mirrored Service's EndpointSlices: right, and as few writes as can be."""
+"""The plan of a mirrored Service's EndpointSlices: correct, with as few writes as possible."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ HTTP = GROUPS[0]
 
 
 def endpoint(number: int, group: EndpointGroup = HTTP, **more: Any) -> MirrorEndpoint:
-    """The endpoint of the instance of this number."""
+    """Return the endpoint of the instance with this number."""
     four = f"192.0.{number // 256}.{number % 256}"
     address = four if group.family == "IPv4" else f"2001:db8::{number:x}"
     return MirrorEndpoint(group, address, f"vm-{number}", **{"is_ready": True, **more})
 
 
 def carried_out(plan: SlicePlan, standing: Slices) -> Slices:
-    """The slices after the writes of a plan, as the API server does them."""
+    """Return the slices after the writes of a plan, with the API server's checks."""
     slices = copy.deepcopy(standing)
     for one in plan.creations:
         assert one["metadata"]["name"] not in slices
@@ -61,13 +61,15 @@ def carried_out(plan: SlicePlan, standing: Slices) -> Slices:
 
 
 def become(wanted: Iterable[MirrorEndpoint], standing: Slices | None = None) -> tuple[SlicePlan, Slices]:
-    """Plan and carry out."""
+    """Plan slices for these endpoints; return the plan and the slices after it."""
     plan = plan_slices(OWNER, wanted, list((standing or {}).values()))
     return plan, carried_out(plan, standing or {})
 
 
 def test_a_slice_says_all_that_kubernetes_reads() -> None:
-    """An endpoint that is not UP neither serves nor ends: kube-proxy would call it once all are so."""
+    """An endpoint that is not UP is neither serving nor terminating, since kube-proxy falls back to
+    endpoints that are both.
+    """
     _, slices = become([endpoint(1), endpoint(2, is_ready=False)])
     (one,) = slices.values()
     assert one["addressType"] == "IPv4"
@@ -85,7 +87,7 @@ def test_a_slice_says_all_that_kubernetes_reads() -> None:
 
 
 def test_hints_are_on_every_ready_endpoint_or_on_none() -> None:
-    """With one that lacks them Kubernetes heeds none, and says so in its log at each change."""
+    """If one ready endpoint lacks hints, kube-proxy ignores all of them and logs that at each change."""
     _, slices = become([endpoint(1, zone="a"), endpoint(2, zone="b"), endpoint(3, is_ready=False)])
     (one,) = slices.values()
     assert [each.get("hints") for each in one["endpoints"]] == [
@@ -99,7 +101,7 @@ def test_hints_are_on_every_ready_endpoint_or_on_none() -> None:
 
 
 def test_names_are_counted_and_repeat_themselves() -> None:
-    """A process that died after a creation finds by the name that it was done."""
+    """Slice names follow from a count, so that a restarted process recognizes a slice it has created."""
     plan, slices = become(map(endpoint, range(250)))
     again, _ = become(map(endpoint, range(250)))
     assert [one["metadata"]["name"] for one in plan.creations] == list(slices)
@@ -111,7 +113,7 @@ def test_names_are_counted_and_repeat_themselves() -> None:
 
 
 def test_changed_slices_are_filled_before_others_are_touched() -> None:
-    """Each write goes to all nodes."""
+    """New endpoints go into slices that change anyway, since each write reaches every node."""
     _, slices = become(map(endpoint, range(300)))
     wanted = [endpoint(number) for number in range(300) if number not in (5, 105)]
     plan, after = become([*wanted, endpoint(1000), endpoint(1001)], slices)
@@ -120,7 +122,7 @@ def test_changed_slices_are_filled_before_others_are_touched() -> None:
 
 
 def test_an_empty_slice_goes_unless_it_is_needed() -> None:
-    """One that is filled again is one write, one that goes and another that comes are two."""
+    """An emptied slice is refilled if there are new endpoints, which takes one write instead of two."""
     _, slices = become([endpoint(1)])
     plan, after = become([endpoint(2)], slices)
     assert (len(plan.updates), len(plan), len(after)) == (1, 1, 1)
@@ -129,7 +131,7 @@ def test_an_empty_slice_goes_unless_it_is_needed() -> None:
 
 
 def test_another_port_is_another_slice_under_the_same_name() -> None:
-    """Kubernetes has the ports by the slice; the new one comes before the old one goes."""
+    """A slice has one set of ports: the slice of the new port is created before the old one is deleted."""
     _, slices = become([endpoint(1)])
     plan, after = become([endpoint(1, GROUPS[1])], slices)
     assert (len(plan.creations), len(plan.deletions)) == (1, 1)
@@ -138,7 +140,7 @@ def test_another_port_is_another_slice_under_the_same_name() -> None:
 
 
 def test_a_slice_that_somebody_emptied_is_filled_again() -> None:
-    """Nothing else about it is wrong, and nothing else would ever fill it."""
+    """A slice whose endpoints somebody removed gets them back, although it has no other fault."""
     _, slices = become([endpoint(1)])
     (one,) = slices.values()
     one["endpoints"] = []
@@ -148,7 +150,7 @@ def test_a_slice_that_somebody_emptied_is_filled_again() -> None:
 
 
 def test_what_somebody_changed_is_put_right() -> None:
-    """Labels, ports, endpoints: they are the mirror's. What others add beside stays."""
+    """The mirror restores labels, ports and endpoints, and keeps labels that others added."""
     _, slices = become([endpoint(1)])
     (one,) = slices.values()
     one["metadata"]["labels"]["team"] = "a"
@@ -180,7 +182,7 @@ _endpoints = st.dictionaries(
 
 @st.composite
 def _large(draw: st.DrawFn) -> list[MirrorEndpoint]:
-    """Many of one group, so that slices are full."""
+    """Draw many endpoints of one group, so that slices are full."""
     numbers = draw(st.sets(st.integers(1, 450), max_size=20))
     upto = draw(st.integers(0, 350))
     return [endpoint(number) for number in range(1, upto) if number not in numbers]
@@ -192,7 +194,9 @@ _wanted = _endpoints | _large()
 @settings(deadline=None)
 @given(st.lists(_wanted, min_size=1, max_size=4))
 def test_the_slices_become_what_is_wanted(steps: list[list[MirrorEndpoint]]) -> None:
-    """Exactly that, families and ports apart, at most 100 in each, in one step, and then for good."""
+    """One plan yields exactly the wanted endpoints, at most 100 in a slice and one family in each; a
+    second plan is empty.
+    """
     slices: Slices = {}
     for wanted in steps:
         plan, slices = become(wanted, slices)
@@ -267,7 +271,7 @@ def _by_udp(one: dict[str, Any]) -> None:
 def test_whatever_somebody_does_to_the_slices_is_put_right(
     wanted: list[MirrorEndpoint], acts: list[tuple[int, Callable[[dict[str, Any]], None]]]
 ) -> None:
-    """In one step, and then for good."""
+    """One plan repairs any change to the slices, and a second plan is empty."""
     _, slices = become(wanted)
     right = copy.deepcopy(slices)
     for number, act in acts if slices else ():
@@ -289,7 +293,9 @@ def test_whatever_somebody_does_to_the_slices_is_put_right(
 def test_only_slices_that_must_change_are_written(
     before: list[MirrorEndpoint], after: list[MirrorEndpoint]
 ) -> None:
-    """Those that lose or change an endpoint; for new ones, as many more as they need when those are full."""
+    """Slices that lose or change an endpoint are written; for new endpoints only as many more as they
+    need.
+    """
     has_hints = [all(one.zone for one in each if one.is_ready) for each in (before, after)]
     _, slices = become(before)
     plan, _ = become(after, slices)

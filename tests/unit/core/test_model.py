@@ -1,4 +1,4 @@
-"""Instances: defaults and refusals."""
+"""The model of an instance: its defaults, and the values it refuses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ RATING = Instance("rating", "rating-1", "10.0.0.1", "10.0.0.1", Port(8080))
 
 
 def test_defaults_are_those_of_eureka_clients() -> None:
-    """An instance that says no more is UP, has the lease of 30 and 90 s and its name as VIP address."""
+    """By default an instance is UP, has an Eureka lease of 30 and 90 s, and its application's name as VIP
+    address.
+    """
     assert RATING.application == "RATING"
     assert (RATING.vip_address, RATING.secure_vip_address) == ("rating", "rating")
     assert RATING.status is Status.UP
@@ -25,7 +27,7 @@ def test_defaults_are_those_of_eureka_clients() -> None:
 
 
 def test_secure_vip_address_follows_the_vip_address() -> None:
-    """A VIP address alone counts for both."""
+    """A VIP address without a secure one counts for both."""
     assert replace(RATING, vip_address="x", secure_vip_address="").secure_vip_address == "x"
 
 
@@ -34,7 +36,7 @@ def test_secure_vip_address_follows_the_vip_address() -> None:
     [("application", ""), ("application", "a/b"), ("instance_id", ""), ("instance_id", "a/b")],
 )
 def test_names_that_could_never_be_removed_again(field: str, value: str) -> None:
-    """An empty name or one with a slash is refused, and the error says which field it is."""
+    """An empty name or one with a slash is refused, and the error names the field."""
     with pytest.raises(InvalidInstance) as caught:
         replace(RATING, **{field: value})  # type: ignore[arg-type]
     assert caught.value.field == field
@@ -42,13 +44,13 @@ def test_names_that_could_never_be_removed_again(field: str, value: str) -> None
 
 
 def test_instance_is_a_value() -> None:
-    """An instance never changes."""
+    """An instance is immutable."""
     with pytest.raises(FrozenInstanceError):
         RATING.status = Status.DOWN  # type: ignore[misc]
 
 
 def test_zone_comes_from_where_clients_look() -> None:
-    """The zone is the metadata's, and an Amazon instance's availability zone."""
+    """The zone is the metadata's ``zone``, or an Amazon instance's availability zone."""
     assert replace(RATING, metadata={"zone": "a"}).zone == "a"
     amazon = DataCenter("Amazon", "com.netflix.appinfo.AmazonInfo", {"availability-zone": "us-east-1a"})
     assert replace(RATING, metadata={"zone": "a"}, data_center=amazon).zone == "us-east-1a"
@@ -56,7 +58,7 @@ def test_zone_comes_from_where_clients_look() -> None:
 
 
 def test_owner_and_renewer_come_from_metadata() -> None:
-    """Owner and renewer are read from the keys that are frozen in test_identity."""
+    """Owner and renewer are read from the metadata keys that test_identity pins."""
     owned = replace(RATING, metadata={"eurekube.owner": "cluster/a/b/c", "eurekube.renewer": "eurekube"})
     assert (owned.owner, owned.renewer) == ("cluster/a/b/c", "eurekube")
     assert (RATING.owner, RATING.renewer) == (None, None)
@@ -64,7 +66,7 @@ def test_owner_and_renewer_come_from_metadata() -> None:
 
 @given(instances)
 def test_wanted_leaves_out_what_the_server_computes(instance: Instance) -> None:
-    """Two that differ in the server's fields only ask for the same."""
+    """Two instances that differ only in the server's own fields are equal in what they ask for."""
     seen = replace(
         instance, overridden_status=Status.DOWN, last_dirty_timestamp_ms=1, last_updated_timestamp_ms=2
     )

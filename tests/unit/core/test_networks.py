@@ -1,4 +1,4 @@
-"""Addresses that two readers may take for different ones."""
+"""Texts of addresses that two readers may parse as different addresses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from eurekube_provider.core.networks import ambiguity, check_address
     ],
 )
 def test_an_old_form_of_an_address_is_read_in_two_ways(address: str, read: str) -> None:
-    """Resolvers take it for an address, libraries for another one or for none."""
+    """A resolver parses leading zeros or hexadecimal digits as one address, libraries as another or none."""
     assert f"some read {read}, others something else" in ambiguity(address)
     with pytest.raises(InvalidInstance, match="ip_address"):
         check_address(address)
@@ -40,14 +40,14 @@ def test_an_old_form_of_an_address_is_read_in_two_ways(address: str, read: str) 
     ],
 )
 def test_what_all_read_alike_is_none(address: str) -> None:
-    """A plain address, a host's name, and what nobody reads as an address."""
+    """A plain address, a host name, and a text that no reader parses as an address are not ambiguous."""
     assert ambiguity(address) == ""
     check_address(address)
 
 
 @given(st.text("0123456789abx.", max_size=16))
 def test_whatever_a_resolver_reads_otherwise_is_reported(text: str) -> None:
-    """An address that the C library reads is a plain one, or it is reported."""
+    """Any text that the C library parses as an address is in the plain form, or is reported as ambiguous."""
     try:
         socket.inet_aton(text)
     except OSError:

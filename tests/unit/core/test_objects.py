@@ -1,4 +1,4 @@
-"""Objects of a mirror, which nothing of ours registers."""
+"""Objects that a mirror made, which no syncer or stack of Eurekube registers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ OURS = {MANAGED_BY_LABEL: MIRROR_MANAGER}
 
 
 def service(**labels: str) -> Object:
-    """The Service ``review``, with a port."""
+    """Return the Service ``review`` with a port."""
     spec = {"clusterIP": "10.96.0.7", "ports": [{"name": "http", "port": 80, "protocol": "TCP"}]}
     return {"metadata": {"namespace": "shop", "name": "review", "labels": labels}, "spec": spec}
 
 
 def endpoint_slice(address: str, name: str = "review-1", **labels: str) -> Object:
-    """A slice of ``review`` with one endpoint."""
+    """Return a slice of the Service ``review`` with one endpoint."""
     return {
         "metadata": {
             "namespace": "shop",
@@ -46,7 +46,7 @@ def endpoint_slice(address: str, name: str = "review-1", **labels: str) -> Objec
 
 
 def registered(mode: Mode, services: list[Object], slices: list[Object]) -> list[str]:
-    """The addresses that the syncer ``review`` registers, by what the operator watches."""
+    """Return the addresses that the syncer ``review`` registers for these Services and slices."""
     index = Index()
     for one in services:
         index.service_changed(None, trim_service(one))
@@ -59,20 +59,24 @@ def registered(mode: Mode, services: list[Object], slices: list[Object]) -> list
 
 @pytest.mark.parametrize("mode", Mode)
 def test_a_syncer_registers_no_mirrored_service(mode: Mode) -> None:
-    """Though it has the name that the syncer selects: by mistake it would stay in Eureka for ever."""
+    """A mirrored Service of the selected name is skipped: registered again, its instances would stay in
+    Eureka for ever.
+    """
     mirrored = service(**{MIRROR_LABEL: "review"})
     assert registered(mode, [mirrored], [endpoint_slice("192.0.2.1", **OURS)]) == []
     assert registered(mode, [service()], [endpoint_slice("192.0.2.1")]) != []
 
 
 def test_a_syncer_registers_the_pods_beside_a_mirrors_slices() -> None:
-    """Where a mirror adds its slices to a Service that has pods, those alone are the syncer's."""
+    """In a Service to which a mirror adds slices, the syncer registers the pods only."""
     slices = [endpoint_slice("10.0.0.1"), endpoint_slice("192.0.2.1", "review-m-1", **OURS)]
     assert registered(Mode.POD, [service()], slices) == ["10.0.0.1"]
 
 
 def test_a_mirrors_slice_is_of_no_service() -> None:
-    """Nor is it kept in memory by who watches for syncers."""
+    """A mirror's slice counts as none of the Service, and its endpoints are not kept in memory for
+    syncers.
+    """
     ours = endpoint_slice("192.0.2.1", **OURS)
     assert (is_mirrored(ours), service_of(ours)) == (True, None)
     assert trim_slice(ours)["endpoints"] == []
@@ -81,6 +85,6 @@ def test_a_mirrors_slice_is_of_no_service() -> None:
 
 
 def test_a_lookup_of_endpoints_leaves_a_mirrors_out() -> None:
-    """A stack that registers what it found would register what stands in Eureka already."""
+    """A stack that registers looked-up endpoints must not register instances that Eureka already has."""
     slices = [endpoint_slice("10.0.0.1"), endpoint_slice("192.0.2.1", **OURS)]
     assert [one.address for one in map_endpoints(slices)] == ["10.0.0.1"]

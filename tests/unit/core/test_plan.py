@@ -1,4 +1,4 @@
-"""The one function that decides, against a small pure model of what a server does with each change."""
+"""The plan of changes, checked against a small model of what a server does with each change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KEPT = (Status.UP, Status.OUT_OF_SERVICE)
 
 
 def registered(want: Instance, have: Instance | None) -> Instance:
-    """Return a server's instances after a plain register; contract tests prove each of these rules."""
+    """Return the instance that a server holds after a register; contract tests prove each rule."""
     override = have.overridden_status if have else Status.UNKNOWN
     if want.status not in KEPT:
         status = want.status
@@ -50,7 +50,7 @@ def registered(want: Instance, have: Instance | None) -> Instance:
 
 
 def applied(changes: Iterable[Change], actual: Registry) -> Registry:
-    """The registry after the changes, as apply() sends them."""
+    """Return the registry after these changes."""
     after = dict(actual)
     for change in changes:
         key, want = change.instance.key, change.instance
@@ -65,18 +65,18 @@ def applied(changes: Iterable[Change], actual: Registry) -> Registry:
 
 
 def by_key(instances: Iterable[Instance]) -> Registry:
-    """A registry of these; the last of two with one key counts."""
+    """Return these instances by key; the last one of a key counts."""
     return {instance.key: instance for instance in instances}
 
 
 def settled(want: Instance, have: Instance) -> bool:
-    """Return whether the registry has the wanted status, or a person's."""
+    """Return True if the registry has the wanted status, or one that a person has set."""
     return have.status is want.status or (have.is_overridden and have.status is have.overridden_status)
 
 
 @given(strategies.desired(), strategies.registries())
 def test_applying_a_plan_gives_what_is_desired(desired: list[Instance], actual: list[Instance]) -> None:
-    """Afterwards exactly the desired instances are ours, but for those that were refused."""
+    """After the changes the owner has exactly the desired instances, except refused ones."""
     steps = plan(desired, actual, OURS)
     after = applied(steps.changes, by_key(actual))
     refused = {refusal.instance.key for refusal in steps.refusals}
@@ -89,7 +89,7 @@ def test_applying_a_plan_gives_what_is_desired(desired: list[Instance], actual: 
 
 @given(strategies.desired(), strategies.registries(), st.sampled_from(Policy))
 def test_applying_twice_does_nothing(desired: list[Instance], actual: list[Instance], policy: Policy) -> None:
-    """A second plan, against what the first one left, is empty and refuses the same."""
+    """A second plan has no changes, and the same refusals."""
     first = plan(desired, actual, OURS, policy)
     after = applied(first.changes, by_key(actual))
     second = plan(desired, after.values(), OURS, policy)
@@ -101,7 +101,7 @@ def test_applying_twice_does_nothing(desired: list[Instance], actual: list[Insta
 def test_nobody_elses_instance_is_touched(
     desired: list[Instance], actual: list[Instance], policy: Policy
 ) -> None:
-    """No change names an instance that another owner, or nobody, put there."""
+    """No change names an instance with another owner or none."""
     before = by_key(actual)
     steps = plan(desired, actual, OURS, policy)
     foreign = {key: have for key, have in before.items() if have.owner != OURS}
@@ -123,7 +123,7 @@ def test_upsert_only_removes_nothing(desired: list[Instance], actual: list[Insta
 
 @given(strategies.desired(), strategies.registries())
 def test_an_override_stays(desired: list[Instance], actual: list[Instance]) -> None:
-    """A person's override of the status lasts as long as the instance."""
+    """A status override that a person has set lasts as long as the instance."""
     after = applied(plan(desired, actual, OURS).changes, by_key(actual))
     for have in actual:
         if have.is_overridden and have.key in after and have.status is have.overridden_status:
@@ -132,7 +132,7 @@ def test_an_override_stays(desired: list[Instance], actual: list[Instance]) -> N
 
 @given(strategies.desired(), strategies.registries())
 def test_the_order_of_actions(desired: list[Instance], actual: list[Instance]) -> None:
-    """New instances come first and removals last: callers never see fewer than they must."""
+    """Registrations come first and removals last, so that callers never see too few instances."""
     order = [Action.REGISTER, Action.UPDATE, Action.SET_STATUS, Action.DEREGISTER]
     found = [order.index(change.action) for change in plan(desired, actual, OURS).changes]
     assert found == sorted(found)
@@ -142,7 +142,7 @@ def test_the_order_of_actions(desired: list[Instance], actual: list[Instance]) -
 def test_each_desired_instance_is_settled_changed_or_refused(
     desired: list[Instance], actual: list[Instance]
 ) -> None:
-    """Nothing that is desired is passed over in silence, and nothing is both changed and refused."""
+    """No desired instance is both changed and refused; one that is neither is registered already."""
     steps = plan(desired, actual, OURS)
     changed = {change.instance.key for change in steps.changes if change.action is not Action.DEREGISTER}
     refused = {refusal.instance.key for refusal in steps.refusals}
@@ -163,20 +163,22 @@ RATING = Instance(
 
 
 def test_the_last_of_two_desired_counts() -> None:
-    """Two desired instances of one id are one, the later."""
+    """Of two desired instances with one id the later one counts."""
     later = replace(RATING, ip_address="10.0.0.2")
     assert plan([RATING, later], [], OURS) == Plan((Change(Action.REGISTER, later),))
 
 
 def test_contents_and_a_reserved_status_are_two_steps() -> None:
-    """Registering cannot take an instance out of service: where contents differ too, both is done."""
+    """Registering cannot set OUT_OF_SERVICE: new contents and that status need an update and a status
+    change.
+    """
     want = replace(RATING, status=Status.OUT_OF_SERVICE, port=Port(9090))
     steps = plan([want], [RATING], OURS)
     assert [change.action for change in steps.changes] == [Action.UPDATE, Action.SET_STATUS]
 
 
 def test_a_persons_out_of_service_is_not_fought() -> None:
-    """Neither a ready nor an unready pod changes what a person took out of service."""
+    """A person's OUT_OF_SERVICE stays, whether the pod is ready or not."""
     have = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
     assert not plan([RATING], [have], OURS)
     assert not plan([replace(RATING, status=Status.DOWN)], [have], OURS)
@@ -186,7 +188,7 @@ def test_a_persons_out_of_service_is_not_fought() -> None:
     ("owner", "reason"), [(THEIRS, RefusalReason.CONFLICT), (None, RefusalReason.SELF_REGISTERED)]
 )
 def test_the_same_place_under_another_id(owner: str | None, reason: RefusalReason) -> None:
-    """An address that somebody registered already is not registered a second time."""
+    """An instance is refused if another owner's instance has its address and port."""
     twin = replace(RATING, instance_id="x", metadata={"eurekube.owner": owner} if owner else {})
     steps = plan([RATING], [twin], OURS)
     assert steps.changes == ()
@@ -194,7 +196,9 @@ def test_the_same_place_under_another_id(owner: str | None, reason: RefusalReaso
 
 
 def test_a_self_registered_twin_is_reported_and_both_are_left() -> None:
-    """A list shows it half a minute after ours was registered; nothing that serves is taken out for it."""
+    """A self-registered instance that appears at the address of a registered one is reported, and none is
+    removed.
+    """
     itself = replace(RATING, instance_id="x", metadata={})
     steps = plan([RATING], [RATING, itself], OURS)
     assert (steps.changes, steps.refusals) == ((), ())
@@ -209,13 +213,13 @@ def test_a_self_registered_twin_is_reported_and_both_are_left() -> None:
 
 @pytest.mark.parametrize("change", [{"application": "other"}, {"ip_address": "x"}, {"port": Port(1)}])
 def test_another_place_is_no_twin(change: dict[str, object]) -> None:
-    """Another application, address or port is another matter."""
+    """An instance with another application, address or port does not conflict."""
     twin = replace(RATING, instance_id="x", metadata={}, **change)  # type: ignore[arg-type]
     assert plan([RATING], [twin], OURS).refusals == ()
 
 
 def test_an_instance_of_ours_may_share_an_address() -> None:
-    """The next pod on an address comes before the last one's instance is gone."""
+    """A new pod may get an address before the former pod's instance is removed."""
     old = replace(RATING, instance_id="rating-0")
     steps = plan([RATING], [old], OURS)
     assert [(change.action, change.instance) for change in steps.changes] == [
@@ -262,7 +266,9 @@ GOLDEN = plan(
 
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_what_passes_to_another_syncer_passes_as_it_stands(is_ours: bool) -> None:
-    """A person's OUT_OF_SERVICE stays theirs, and ours keeps its mark, so that it is undone."""
+    """A handed-over instance keeps a person's OUT_OF_SERVICE, and the operator's own mark, by which it is
+    undone.
+    """
     out = {"status": Status.OUT_OF_SERVICE, "overridden_status": Status.OUT_OF_SERVICE}
     mark = {LEAVING_KEY: "true"} if is_ours else {}
     have = replace(RATING, metadata={"eurekube.owner": OURS, **mark}, **out)  # type: ignore[arg-type]
@@ -277,7 +283,7 @@ def test_what_passes_to_another_syncer_passes_as_it_stands(is_ours: bool) -> Non
 @pytest.mark.parametrize("status", Status)
 @pytest.mark.parametrize("over", Status)
 def test_who_else_is_there_changes_nothing_of_ours(status: Status, over: Status) -> None:
-    """A comparison of our instances alone takes fewer steps, with the same result."""
+    """The shorter comparison without foreign instances yields the same plan as the full one."""
     stranger = Instance("elsewhere", "x", "10.9.9.9", "10.9.9.9", Port(80))
     ours = {"eurekube.owner": OURS}
     for marks, wanted, path in itertools.product(({}, {LEAVING_KEY: "true"}), Status, ("", "/health")):
@@ -297,7 +303,7 @@ def test_who_else_is_there_changes_nothing_of_ours(status: Status, over: Status)
 
 
 def test_a_plan_in_words() -> None:
-    """People read a line for each change and refusal, and the sum."""
+    """The description has a line for each change and refusal, and a sum."""
     assert GOLDEN.describe().splitlines() == [
         "+ RATING rating-1.shop.eks:rating:8080 UP 10.0.0.1:8080",
         (
@@ -318,7 +324,7 @@ def test_a_plan_in_words() -> None:
 
 
 def test_the_setting_is_that_of_the_registry() -> None:
-    """An application that registers itself is told its own client's."""
+    """The refusal of a self-registered instance names the setting of its registry's own client."""
     ours = Instance("RATING", "ours", "10.0.0.7", "10.0.0.7", Port(8080))
     there = replace(ours, instance_id="self", data_center=DataCenter(ZOOKEEPER.name))
     said = Refusal(RefusalReason.SELF_REGISTERED, ours, there).describe()
@@ -336,7 +342,7 @@ def test_what_is_in_the_way_and_cannot_be_read_is_reported_as_that() -> None:
 
 
 def test_a_plan_as_json_values() -> None:
-    """Programs read the same, under names that stay."""
+    """The JSON form contains the same changes and refusals under fixed names."""
     document = GOLDEN.to_dict()
     assert [(change["action"], change["instanceId"]) for change in document["changes"]] == [
         ("register", "rating-1.shop.eks:rating:8080"),
@@ -366,7 +372,7 @@ def test_a_plan_as_json_values() -> None:
 
 
 def test_an_empty_plan() -> None:
-    """Where nothing must change, a plan is false and says so."""
+    """A plan without changes is false, and its description says so."""
     nothing = plan([RATING], [RATING], OURS)
     assert not nothing
     assert nothing.describe() == "no changes"
@@ -375,7 +381,7 @@ def test_an_empty_plan() -> None:
 
 @given(strategies.instances, strategies.instances)
 def test_differences_name_whatever_makes_contents_differ(one: Instance, other: Instance) -> None:
-    """Two instances have the same contents and status exactly where no difference is named."""
+    """``differences`` is empty exactly if two instances have the same contents and status."""
     assert (differences(one, other) == []) == (same_contents(one, other) and settled(one, other))
     assert differences(one, one) == []
 
@@ -388,12 +394,12 @@ APART = {"application", "instance_id", "key", "status", "data_center"} | {
     "unknown_fields",
     "unreadable",
 }
-"""Fields that are compared on their own, are the server's, or are set by the reader."""
+"""Fields that are compared separately, belong to the server, or are set by the reader."""
 
 
 @pytest.mark.parametrize("name", [each.name for each in fields(Instance) if each.name not in APART])
 def test_each_field_alone_makes_contents_differ(name: str) -> None:
-    """Whichever the model has."""
+    """Each field of the model, except those in APART, makes the contents of two instances differ."""
     others: dict[str, Any] = {"port": Port(9), "secure_port": Port(9), "lease": EurekaLease(1, 2)}
     others["metadata"] = {"other": "1"}
     assert not same_contents(RATING, replace(RATING, **{name: others.get(name, "other")}))
@@ -401,7 +407,7 @@ def test_each_field_alone_makes_contents_differ(name: str) -> None:
 
 @given(strategies.instances)
 def test_the_servers_fields_are_no_difference(instance: Instance) -> None:
-    """Timestamps and unknown fields never make a change."""
+    """Timestamps and unknown fields make no difference in contents."""
     seen = replace(
         instance, last_dirty_timestamp_ms=1, last_updated_timestamp_ms=2, unknown_fields={"x-new": 1}
     )
@@ -412,7 +418,7 @@ OUT = Status.OUT_OF_SERVICE
 
 
 def test_what_is_adopted_is_taken_over_and_stands_in_nobodys_way() -> None:
-    """Only by a policy that says so; and the change says that it takes something over."""
+    """Another owner's instance is taken over only with the policy ``adopt``, and the change is marked so."""
     theirs = Instance("A", "a", "h", "192.0.2.1", Port(1), metadata={"eurekube.owner": THEIRS})
     ours = {"eurekube.owner": OURS}
     mine, beside = replace(theirs, metadata=ours), replace(theirs, instance_id="b", metadata=ours)
@@ -445,7 +451,9 @@ def test_what_is_adopted_is_taken_over_and_stands_in_nobodys_way() -> None:
 def test_a_status_is_enforced_or_left_to_people(
     enforce: Status | None, have: tuple[Status, Status, str] | None, actions: list[Action]
 ) -> None:
-    """A program's stands over a person's; one that no program asks for any more is lifted by its mark."""
+    """A program's status wins over a person's; a status that no program asks for any more is lifted by its
+    mark.
+    """
 
     def marked(mark: str) -> dict[str, str]:
         return {"eurekube.owner": OURS, **({ENFORCED_KEY: mark} if mark else {})}

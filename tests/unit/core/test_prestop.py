@@ -1,4 +1,6 @@
-"""preStop in pod templates: what a pod's spec grants to its callers, and how it is given what they need."""
+"""preStop in pod templates: for how many seconds a pod serves after its deletion, and how a template gets
+a drain.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,13 @@ TUNED = Drain(client_fetch_seconds=5, load_balancer_cache_seconds=0)
 
 
 def container(name: str = "app", prestop: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    """A container that serves, with this preStop."""
+    """Return a container with a port and this preStop."""
     lifecycle = {"lifecycle": {"preStop": prestop}} if prestop else {}
     return {"name": name, "image": name, "ports": [{"containerPort": 8080}], **lifecycle, **more}
 
 
 def workload(*containers: dict[str, Any], grace: int | None = None, **spec: Any) -> dict[str, Any]:
-    """The spec of a Deployment or StatefulSet."""
+    """Return the spec of a Deployment or StatefulSet."""
     pod: dict[str, Any] = {"containers": list(containers or (container(),))}
     if grace is not None:
         pod["terminationGracePeriodSeconds"] = grace
@@ -51,12 +53,12 @@ def workload(*containers: dict[str, Any], grace: int | None = None, **spec: Any)
     ],
 )
 def test_how_long_a_pod_serves(hook: dict[str, Any] | None, grace: int | None, expected: int) -> None:
-    """The sleep of its preStop, as far as the grace period lets it."""
+    """The time is the sleep of its preStop, limited by the grace period."""
     assert serving_seconds(workload(container(prestop=hook), grace=grace)["template"]["spec"]) == expected
 
 
 def test_the_first_server_that_ends_counts() -> None:
-    """A sidecar with a port that ends at once takes the calls with it; one without a port serves nobody."""
+    """The container with a port that ends first counts; containers without a port do not."""
     app = container(prestop={"sleep": {"seconds": 100}})
     without_port = {"name": "logs", "image": "logs"}
     assert serving_seconds(workload(app, container("proxy"), grace=150)["template"]["spec"]) == 0
@@ -80,7 +82,7 @@ SLEEPS: dict[str, Any] = {"sleep": {"seconds": 120}}
     ],
 )
 def test_a_native_sidecar_ends_after_the_others(hook: dict[str, Any] | None, expected: int) -> None:
-    """It gets SIGTERM when the last container has ended; but its own preStop runs at once."""
+    """A native sidecar gets SIGTERM after the other containers have ended, but its preStop runs at once."""
     spec = workload(container(prestop=SLEEPS), grace=150)["template"]["spec"]
     sidecar = container("proxy", hook, restartPolicy="Always")
     assert serving_seconds({**spec, "initContainers": [sidecar]}) == expected
@@ -93,7 +95,9 @@ def test_a_native_sidecar_ends_after_the_others(hook: dict[str, Any] | None, exp
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
 @pytest.mark.parametrize("hook", list(PreStopHook))
 def test_what_is_written_is_what_is_needed(kind: str, hook: PreStopHook) -> None:
-    """Read back, every container serves for as long as the callers need, and may end as slowly as before."""
+    """In the drained template every container serves as long as callers need, and keeps its former time to
+    end.
+    """
     before = workload(container(), container("proxy"), grace=60, replicas=3)
     untouched = copy.deepcopy(before)
     after = drained_workload(kind, before, TUNED, hook)
@@ -107,7 +111,7 @@ def test_what_is_written_is_what_is_needed(kind: str, hook: PreStopHook) -> None
 
 
 def test_what_is_longer_already_stays() -> None:
-    """A rollout that was slow on purpose is not hurried; a postStart is kept."""
+    """A longer ``minReadySeconds`` and a postStart are kept."""
     started = {"postStart": {"exec": {"command": ["/warm-up"]}}}
     after = drained_workload("Deployment", workload(container(lifecycle=started), minReadySeconds=300), TUNED)
     assert after["minReadySeconds"] == 300
@@ -131,7 +135,7 @@ def test_what_is_longer_already_stays() -> None:
 def test_a_rollout_may_take_as_long_as_its_pods_need(
     client_fetch_seconds: float, given: dict[str, Any], expected: int | None
 ) -> None:
-    """The API server refuses a deadline within which no pod can become available."""
+    """``progressDeadlineSeconds`` is raised above ``minReadySeconds``, since the API server requires that."""
     drain = Drain(client_fetch_seconds=client_fetch_seconds, load_balancer_cache_seconds=0)
     after = drained_workload("Deployment", workload(**given), drain)
     assert after.get("progressDeadlineSeconds") == expected
@@ -139,7 +143,9 @@ def test_a_rollout_may_take_as_long_as_its_pods_need(
 
 
 def test_pods_may_wait_for_callers_instead() -> None:
-    """With the readiness gate beside the others, once, and a deadline that is longer than the wait."""
+    """The readiness gate replaces ``minReadySeconds``, is added once beside others, and the deadline
+    exceeds its wait.
+    """
     other = {"conditionType": "example.org/other"}
     before = workload(container(), progressDeadlineSeconds=90)
     before["template"]["spec"]["readinessGates"] = [other]
@@ -152,20 +158,20 @@ def test_pods_may_wait_for_callers_instead() -> None:
 
 
 def test_a_stateful_set_has_no_deadline() -> None:
-    """The API server knows none there."""
+    """StatefulSets have no field ``progressDeadlineSeconds``."""
     after = drained_workload("StatefulSet", workload(), Drain(client_fetch_seconds=600))
     assert "progressDeadlineSeconds" not in after
 
 
 def test_a_prestop_that_is_there_is_refused() -> None:
-    """Somebody meant something by it."""
+    """An existing preStop is not replaced; the error names its container."""
     there = workload(container(), container("proxy", prestop={"exec": {"command": ["/drain"]}}))
     with pytest.raises(ConfigurationError, match="the container 'proxy' has a preStop already"):
         drained_workload("Deployment", there, TUNED)
 
 
 def test_containers_can_be_named() -> None:
-    """Those get a preStop, and whatever the others have is theirs."""
+    """Only the named containers get a preStop, the others keep their own; an unknown name is refused."""
     theirs = {"exec": {"command": ["/drain"]}}
     there = workload(container(), container("proxy", prestop=theirs))
     app, proxy = drained_workload("Deployment", there, TUNED, containers=("app",))["template"]["spec"][

@@ -1,4 +1,4 @@
-"""A problem, and the text in which a condition has it."""
+"""A problem, and its text in a condition."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from eurekube_provider.core.remedies import REMEDIES
 
 @pytest.mark.parametrize("remedy", ["", "set spec.paused to false", "wait; if it stays: ask"])
 def test_a_condition_is_read_as_it_was_written(remedy: str) -> None:
-    """Other replicas read it, and other versions: the text stays as it is."""
+    """A problem read from a condition equals the one that was written, since other replicas and versions
+    read it.
+    """
     problem = Problem("Paused", "nothing is changed; 3 changes wait", remedy)
     assert problem.text == f"nothing is changed; 3 changes wait{'; to fix it: ' if remedy else ''}{remedy}"
     assert Problem.of({"type": "Paused", "reason": "Paused", "message": problem.text}) == problem
 
 
 def test_a_condition_that_lacks_something_is_read_all_the_same() -> None:
-    """Any author's condition is read."""
+    """A condition without reason or message, whoever wrote it, is read as an empty problem."""
     assert Problem.of({}) == Problem.of({"reason": None, "message": None}) == Problem("", "")
 
 
 def test_a_problem_keeps_what_it_knows_better_than_a_table() -> None:
-    """And has none where the table has none."""
+    """A problem's own remedy wins over the table's; without either it has none."""
     plain, exact = Problem("Paused", "waits"), Problem("Paused", "waits", "go on")
     assert plain.with_remedy(REMEDIES) == Problem("Paused", "waits", REMEDIES["Paused"])
     assert exact.with_remedy(REMEDIES) == exact
@@ -30,5 +32,5 @@ def test_a_problem_keeps_what_it_knows_better_than_a_table() -> None:
 
 
 def test_one_line_of_it_leaves_out_what_fixes_it() -> None:
-    """That is said once, of all that have it."""
+    """The short form omits the remedy, which is printed once for all problems of that kind."""
     assert str(Problem("Paused", "waits", "go on")) == "Paused: waits"

@@ -1,4 +1,4 @@
-"""Text of others on a terminal: it never says anything but what it is."""
+"""Text from outside on a terminal: its control characters have no effect."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ EVIL = "i-1\x1b[2K\reurekube drain: safe\u202e\x9b1A\u2066\x7f\u2028\x85x"
 
 
 def is_harmless(text: str) -> bool:
-    """Return whether a terminal shows it, and obeys nothing in it."""
+    """Return True if every line is printable, so that a terminal obeys nothing in it."""
     return all(line.isprintable() for line in text.split("\n"))
 
 
 def test_nothing_is_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither escape sequences nor what turns letters round, on either output; the words stay."""
+    """Escape sequences and bidirectional controls become spaces on both outputs; the words stay."""
     assert printable(EVIL) == "i-1 [2K eurekube drain: safe  1A    x"
     say(EVIL)
     complain(f"not safe: {EVIL}\nsafe")
@@ -41,8 +41,8 @@ def test_nothing_is_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_no_error_of_ours_carries_them() -> None:
-    """Errors are harmless in any program that shows them, such as Pulumi; the ends of their own lines
-    stay.
+    """An error's text has no control characters, also where another program such as Pulumi prints it; line
+    ends stay.
     """
     assert is_harmless(str(ConfigurationError(f"a\n{EVIL}")))
     assert str(ConfigurationError(f"a\n{EVIL}")).count("\n") == 1
@@ -50,7 +50,9 @@ def test_no_error_of_ours_carries_them() -> None:
 
 @pytest.mark.parametrize("reason", RefusalReason)
 def test_no_refusal_carries_them(reason: RefusalReason) -> None:
-    """Anybody chooses id, address and owner, and `kubectl` prints a condition as it stands."""
+    """Anybody can choose an instance's id, address and owner, and `kubectl` prints conditions without
+    quoting.
+    """
     mine = Instance("A", "i", "h", "h", Port(1), metadata={OWNER_KEY: "me"})
     theirs = replace(mine, instance_id=EVIL, host_name=EVIL, metadata={OWNER_KEY: f"x\n{EVIL}"})
     assert Refusal(reason, mine, theirs).describe().isprintable()
@@ -58,13 +60,13 @@ def test_no_refusal_carries_them(reason: RefusalReason) -> None:
 
 
 def test_no_condition_carries_them() -> None:
-    """A condition may repeat anything, an answer of a server too."""
+    """A condition's message, which may repeat a server's answer, is printable."""
     written = condition({"metadata": {}}, "Ready", Problem("Conflict", f"a {EVIL}\nb"), "now", holds=False)
     assert written["message"].isprintable()
 
 
 def test_no_line_of_the_log_carries_them() -> None:
-    """In either form; JSON says the same as before."""
+    """Log lines as text and as JSON are printable; the JSON keeps the original value."""
     record = logging.LogRecord("x", logging.INFO, "", 1, f"at {EVIL}", None, None)
     record.instance = EVIL
     assert is_harmless(TextFormatter().format(record))
@@ -78,7 +80,7 @@ def test_no_line_of_the_log_carries_them() -> None:
 
 @given(st.text())
 def test_json_means_the_same(text: str) -> None:
-    """And shows letters of all languages as they are."""
+    """Printable JSON parses to the same value, and keeps letters of all languages readable."""
     line = printable_json(json.dumps({"x": text}, ensure_ascii=False))
     assert line.isprintable()
     assert json.loads(line) == {"x": text}
@@ -87,6 +89,6 @@ def test_json_means_the_same(text: str) -> None:
 
 @given(st.text())
 def test_lines_stay_lines(text: str) -> None:
-    """As many as there were."""
+    """The number of lines, and the length of a text, do not change."""
     assert printable_lines(text).count("\n") == text.count("\n")
     assert len(printable(text)) == len(text)

@@ -1,4 +1,4 @@
-"""Syncers as the registry that they name can have them; and the page about it."""
+"""Syncers adjusted to the capabilities of their registry, and the documentation of these capabilities."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "guides" / "zookeeper.md"
 
 
 def asked(registry: Capabilities, *annotations: str, **spec: Any) -> Syncer:
-    """Return a syncer as that registry has it."""
+    """Return a syncer adjusted to that registry."""
     item = {
         "metadata": {
             "namespace": "shop",
@@ -32,21 +32,23 @@ def asked(registry: Capabilities, *annotations: str, **spec: Any) -> Syncer:
 
 
 def test_eureka_has_all_that_can_be_asked_for() -> None:
-    """As it was before there was another kind."""
+    """For Eureka the syncer's settings stay unchanged."""
     one = asked(EUREKA, policy="UpsertOnly", notReady="Down", onTermination="OutOfService")
     assert (one.not_ready, one.vip_address) == (NotReady.DOWN, "rating")
     assert asked(EUREKA, lease={"durationSeconds": 5}).lease.duration_seconds == 5
 
 
 def test_what_is_not_ready_is_not_registered_where_many_would_call_it() -> None:
-    """The API server fills notReady in; the annotation says that it is meant."""
+    """ZooKeeper's clients call every instance: ``notReady: Down``, the API server's default, counts as Remove
+    without the annotation.
+    """
     assert asked(ZOOKEEPER, notReady="Down").not_ready is NotReady.REMOVE
     assert asked(ZOOKEEPER, REGISTER_BEFORE_READY, notReady="Down").not_ready is NotReady.DOWN
     assert asked(ZOOKEEPER, REGISTER_BEFORE_READY, notReady="Remove").not_ready is NotReady.REMOVE
 
 
 def test_names_are_as_they_are_written_where_case_counts() -> None:
-    """The application's, unless a VIP address is given."""
+    """With ZooKeeper the default VIP address keeps the case of the application's name."""
     assert asked(ZOOKEEPER).vip_address == asked(ZOOKEEPER).secure_vip_address == "Rating"
     assert asked(ZOOKEEPER, vipAddress="Stars").vip_address == "Stars"
     assert asked(ZOOKEEPER, secureVipAddress="Safe").secure_vip_address == "Safe"
@@ -57,7 +59,7 @@ def test_names_are_as_they_are_written_where_case_counts() -> None:
     "spec", [{"policy": "UpsertOnly"}, {"onTermination": "OutOfService"}, {"removeDeadSelfRegistered": True}]
 )
 def test_what_would_do_harm_there_is_refused(spec: dict[str, Any]) -> None:
-    """With the field, the connection and the reason."""
+    """The error names the field, the connection and the reason."""
     with pytest.raises(
         ConfigurationError, match=rf"spec\.{next(iter(spec))} is .* connection zk .*ZooKeeper, w"
     ):
@@ -65,7 +67,7 @@ def test_what_would_do_harm_there_is_refused(spec: dict[str, Any]) -> None:
 
 
 def test_the_page_has_a_row_for_each_capability() -> None:
-    """None is missing in silence."""
+    """docs/guides/zookeeper.md lists every capability with its true values."""
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (\w+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     yes = {True: "yes", False: "no"}
     names = [one.name for one in fields(Capabilities) if one.type == "bool"]

@@ -1,4 +1,4 @@
-"""Each condition that tells of something wrong says what fixes it, but for those that repeat another one."""
+"""Each condition or reason of a fault has a remedy."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from eurekube_provider.core.remedies import REFRESH_REMEDIES, REMEDIES
 
 
 def test_nothing_wrong_is_without_a_remedy() -> None:
-    """And no remedy is for what there is not."""
+    """Each fault of a syncer has a remedy, and no remedy names an unknown reason."""
     names = {*map(str, ConditionType), *map(str, Reason)}
     assert set(map(str, REMEDIES)) == names - {"Ready", "Synced", "InstancesUp", *PROGRESS}
 
 
 def test_nothing_wrong_with_a_mirror_is_without_a_remedy() -> None:
-    """Nor is one of the two reasons that a mirror shares with syncers."""
+    """The reasons that a mirror shares with syncers have remedies, too."""
     names = {*map(str, MirrorCondition), *map(str, MirrorReason), "UnknownEureka", "KubernetesError"}
     fine = {"Ready", "Synced", "InSync", "EndpointsReady", *PROGRESS}
     assert set(map(str, MIRROR_REMEDIES)) == names - fine
 
 
 def test_each_obstacle_of_a_stack_refresh_has_a_remedy() -> None:
-    """A state that passes by itself has none, nor has a run that failed: its own message says more."""
+    """States that pass by themselves and failed runs, whose own message says more, have none."""
     names = {*map(str, RefreshCondition), *map(str, RefreshReason)}
     passing = {"Ready", "Synced", "Served", "Pending", "Running", "Succeeded", *PROGRESS}
     assert set(map(str, REFRESH_REMEDIES)) == names - passing

@@ -1,4 +1,4 @@
-"""Names, and the namespaces that may be called by them."""
+"""Names in Eureka, and the namespaces that may use them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eurekube_provider.operator.status import status_of
 
 
 def test_names_are_the_applications_and_the_vip_addresses() -> None:
-    """In lower case, each once."""
+    """The names are in lower case and without duplicates."""
     assert names_of("RATING", "Stars, best", "stars") == {"rating", "stars", "best"}
 
 
@@ -38,7 +38,7 @@ def test_names_are_the_applications_and_the_vip_addresses() -> None:
     ],
 )
 def test_reservations(pairs: str, namespace: str, name: str, expected: bool | None) -> None:
-    """The longest name that fits counts, and a star fits any."""
+    """The longest reserved name that fits decides; a star fits any name or namespace."""
     written = frozenset((who, what) for who, _, what in (pair.partition("=") for pair in pairs.split(",")))
     found = Reservations(written if pairs else frozenset()).allow(namespace, name)
     assert found is expected
@@ -50,7 +50,7 @@ SPEC = {"mode": "pod", "selector": {"app": "rating"}, "vipAddress": "stars,Best"
 
 
 def written(status: dict[str, Any], spec: dict[str, Any] = SPEC) -> dict[str, Any]:
-    """A syncer with a status."""
+    """Return a syncer with this status."""
     metadata = {"namespace": "shop", "name": "rating", "generation": 2}
     return {"metadata": metadata, "spec": spec, "status": status}
 
@@ -69,7 +69,9 @@ def written(status: dict[str, Any], spec: dict[str, Any] = SPEC) -> dict[str, An
     ],
 )
 def test_names_that_a_syncer_has_had(status: dict[str, Any], names: set[str]) -> None:
-    """An older operator's names count for the application, once something of it was registered."""
+    """In an older operator's status, which lists no names, the application's name counts once the syncer
+    had an instance.
+    """
     assert claimed_names(written(status)) == names
 
 
@@ -86,7 +88,9 @@ def test_names_that_a_syncer_has_had(status: dict[str, Any], names: set[str]) ->
 def test_what_an_older_operator_left_in_sync_keeps_all_its_names(
     synced: dict[str, Any], spec: dict[str, Any], names: set[str]
 ) -> None:
-    """Scaled to zero while the operator is updated, it shares a VIP address afterwards as it did before."""
+    """A syncer scaled to zero during the operator's upgrade keeps its VIP addresses if it was in sync
+    before.
+    """
     before = written({"application": "RATING", "lastSyncTime": AT, "conditions": [synced]}, spec)
     assert claimed_names(before) == names
     failure = report(ConditionInput("RATING", [], 0, failure=Problem("EurekaUnreachable", "no answer")))

@@ -1,4 +1,4 @@
-"""When a stack runs: debounced, spaced, one at a time, merged while one runs, backed off on failure."""
+"""The schedule of a stack's runs: debounced, spaced, never overlapping, and delayed after failures."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ PACE = Pace(debounce_seconds=2.0, interval_seconds=30.0)
 
 @dataclass
 class Played:
-    """A stack's life, played in steps of a tenth of a second.
+    """The runs of a stack, played in steps of a tenth of a second.
 
-    :ivar ran: beginning and what for, of each run.
+    :ivar ran: start time and wanted state of each run.
     """
 
     schedule: Schedule
@@ -42,7 +42,9 @@ def play(
     failing_until: float = -1.0,
     served: str = "a",
 ) -> Played:
-    """Have the wanted state change at these times, and runs take so long; those that begin early may fail."""
+    """Change the wanted state at these times, with runs of this length; runs that begin before
+    ``failing_until`` fail.
+    """
     played = Played(Schedule(served=served))
     wanted, ends_at = "a", 0.0
     left = sorted(changes)
@@ -66,20 +68,20 @@ def play(
 
 
 def test_a_change_runs_after_the_quiet_time() -> None:
-    """Once, for what is wanted then."""
+    """One run begins when nothing has changed for the debounce time."""
     played = play([(1.0, "b")], 60)
     assert played.ran == [(3.0, "b")]
     assert (played.schedule.served, played.schedule.is_pending) == ("b", False)
 
 
 def test_what_comes_back_to_what_was_served_runs_nothing() -> None:
-    """Neither does an event that changes nothing."""
+    """A change that is undone in time, or an event without a change, starts no run."""
     assert play([(1.0, "b"), (1.5, "a")], 60).ran == []
     assert play([(1.0, "a")], 60).ran == []
 
 
 def test_two_hundred_changes_in_ten_seconds_are_at_most_two_runs() -> None:
-    """The last one is served all the same."""
+    """The last state is served by those runs."""
     changes = [(number / 20, f"state-{number}") for number in range(200)]
     for debounce in (0.1, 1.0, 2.0, 5.0):
         played = play(changes, 120, pace=Pace(debounce, 10.0))
@@ -88,26 +90,26 @@ def test_two_hundred_changes_in_ten_seconds_are_at_most_two_runs() -> None:
 
 
 def test_endless_change_does_not_postpone_a_run_for_ever() -> None:
-    """After ten quiet times it begins, although nothing was quiet."""
+    """A run begins after ten debounce times, although the state keeps changing."""
     changes = [(number / 2, f"state-{number}") for number in range(2, 200)]
     first, _ = play(changes, 90).ran[0]
     assert first == pytest.approx(1.0 + LONGEST_WAIT_FACTOR * PACE.debounce_seconds)
 
 
 def test_runs_keep_their_distance() -> None:
-    """The interval is between the beginnings."""
+    """The interval is measured between the starts of two runs."""
     played = play([(1.0, "b"), (10.0, "c"), (20.0, "d")], 120)
     assert played.ran == [(3.0, "b"), (33.0, "d")]
 
 
 def test_what_changes_during_a_run_comes_together_after_it() -> None:
-    """One run at a time, however long it takes."""
+    """All changes during a run lead to one run after its end."""
     played = play([(1.0, "b"), (5.0, "c"), (20.0, "d"), (40.0, "e")], 200, run_seconds=50.0)
     assert played.ran == [(3.0, "b"), (53.0, "e")]
 
 
 def test_a_failed_run_is_tried_again_after_longer_and_longer_times() -> None:
-    """Until it goes well; the distance is kept, too."""
+    """The delay grows with each failure until a run succeeds."""
     played = play([(1.0, "b")], 400, pace=Pace(1.0, 1.0), failing_until=100.0)
     begun = [at for at, _ in played.ran]
     waits = [later - earlier - 3.0 for earlier, later in pairwise(begun)]
@@ -116,13 +118,13 @@ def test_a_failed_run_is_tried_again_after_longer_and_longer_times() -> None:
 
 
 def test_after_a_failure_what_was_served_before_is_not_trusted() -> None:
-    """Half of the failed run may have been done: the way back is run, too."""
+    """A failed run may have done half of its work: a return to the former state is run, too."""
     played = play([(1.0, "b"), (4.0, "a")], 100, failing_until=5.0)
     assert [wanted for _, wanted in played.ran] == ["b", "a"]
 
 
 def test_delays_grow_to_a_bound() -> None:
-    """The first is short, the longest ten minutes."""
+    """The delay doubles from FIRST_RETRY_SECONDS to LONGEST_RETRY_SECONDS."""
     assert retry_delay(1) == FIRST_RETRY_SECONDS
     assert retry_delay(2) == 2 * FIRST_RETRY_SECONDS
     assert retry_delay(1000) == LONGEST_RETRY_SECONDS
@@ -138,7 +140,7 @@ def test_delays_grow_to_a_bound() -> None:
 def test_whatever_happens_the_end_is_served(
     changes: list[tuple[float, str]], debounce: float, interval: float, run_seconds: float, failing: float
 ) -> None:
-    """And no two runs overlap or come closer than the interval."""
+    """The last wanted state is served, and runs neither overlap nor come closer than the interval."""
     played = play(
         changes, 1500, pace=Pace(debounce, interval), run_seconds=run_seconds, failing_until=failing
     )

@@ -1,4 +1,4 @@
-"""A pod's own registration: how it is recognised, as a table, how long it is remembered, when it is over."""
+"""Registrations of pods' own Eureka clients: how they are recognized, remembered, and found to be over."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ADDRESS = "10.0.0.5"
 
 
 def wanted(pod: str = DEPLOYED, address: str = ADDRESS, place: str = "shop.eks") -> Instance:
-    """The instance of a pod, as its syncer wants it."""
+    """Return the instance that a syncer wants for a pod."""
     instance_id = f"{pod}.{place}:rating:8080"
     return Instance("rating", instance_id, address, address, Port(8080), metadata={OWNER_KEY: OWNER})
 
@@ -42,12 +42,12 @@ def itself(
 
 @dataclass(frozen=True)
 class Row:
-    """A registration of a pod's own client.
+    """A registration by a client, and how it relates to a pod.
 
     :ivar own: True if the pod was seen to have its address for itself.
     :ivar beside: another pod that the syncer wants.
     :ivar is_twin: True if it is recognised.
-    :ivar stays_alone: True if the pod is registered beside it.
+    :ivar stays_alone: True if the syncer does not register the pod beside it.
     """
 
     unowned: Instance
@@ -114,7 +114,10 @@ ROWS = {
 
 @pytest.mark.parametrize("name", ROWS)
 def test_what_a_pod_registered_itself(name: str) -> None:
-    """It is recognised, and stands in the way at the pod's own address and port alone."""
+    """A syncer does not register a pod whose own client has registered it at the same address and port; a pod
+    whose client
+    registered another port is registered, too.
+    """
     row = ROWS[name]
     want = wanted(row.pod)
     desired = [want, *([row.beside] if row.beside else [])]
@@ -131,7 +134,7 @@ def test_what_a_pod_registered_itself(name: str) -> None:
 
 
 def test_which_pods_are_to_be_asked_for() -> None:
-    """Those at whose address something is UP that nobody of ours registered; not where two share it."""
+    """Pods are read if a foreign instance is UP at their address, unless two pods share the address."""
     one, two = wanted(), wanted("rating-6b5774c5df-bbbbb", "10.0.0.6")
     unowned = [itself(port=9090), replace(itself("b", address="10.0.0.6"), status=Status.DOWN)]
     assert suspects([one, two], unowned) == {(DEPLOYED, ADDRESS)}
@@ -140,7 +143,9 @@ def test_which_pods_are_to_be_asked_for() -> None:
 
 
 def test_what_a_pod_registered_is_remembered_while_it_stands() -> None:
-    """Also when the pod is gone: read from the status again, until nobody holds it, or somebody has it."""
+    """The syncer's status keeps the registration when the pod is gone, until the instance leaves Eureka or
+    moves.
+    """
     want, own = wanted(), itself()
     seen = remembered({want.key: own}, (), [want], [own])
     assert seen == (SelfRegistration("own", ADDRESS, DEPLOYED, ADDRESS),)
@@ -154,7 +159,7 @@ def test_what_a_pod_registered_is_remembered_while_it_stands() -> None:
 
 
 def test_no_more_is_remembered_than_a_status_holds() -> None:
-    """Pods that are gone come first."""
+    """If there are too many registrations, those of dead pods are kept first."""
     pods = [wanted(f"rating-6b5774c5df-{number}", f"10.0.1.{number}") for number in range(120)]
     own = {one.key: itself(f"own-{one.ip_address}", address=one.ip_address) for one in pods}
     dead = SelfRegistration("dead", "10.0.0.9", "rating-1", "10.0.0.9")
@@ -164,7 +169,9 @@ def test_no_more_is_remembered_than_a_status_holds() -> None:
 
 
 def test_an_instance_is_over_when_nobody_renews_it() -> None:
-    """Not where a server does not say, nor where it was registered again or elsewhere."""
+    """An instance is not over if a server gives no lease, or if the instance was registered again or at
+    another address.
+    """
     first = replace(itself(), lease_ends_ms=100_000, last_dirty_timestamp_ms=1)
     assert is_unrenewed(first, first)
     assert is_unrenewed(replace(first, lease_ends_ms=101_000), first)
@@ -176,7 +183,7 @@ def test_an_instance_is_over_when_nobody_renews_it() -> None:
 
 
 def test_the_dead_are_named() -> None:
-    """With the pod that registered each."""
+    """The message names each registration with its pod."""
     one = SelfRegistration("own", ADDRESS, DEPLOYED, ADDRESS)
     problem = dead_message([one], "RATING", "a pod has its address")
     assert problem.reason == "DeadSelfRegistered"

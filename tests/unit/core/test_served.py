@@ -1,4 +1,4 @@
-"""Service of a syncer by an operator, judged by Eureka's instances."""
+"""The decision whether an operator serves a syncer, made from the syncer's instances in Eureka."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLUSTER = Cluster("east", "uid-1")
 
 
 def syncer(namespace: str = "pay", registered: int = 3, **metadata: Any) -> dict[str, Any]:
-    """A syncer whose status says that all is well."""
+    """Return a syncer whose status is Ready and Synced."""
     conditions = [
         {"type": kind, "status": "True", "reason": "Synced", "message": "", "lastTransitionTime": "then"}
         for kind in ("Ready", "Synced")
@@ -36,7 +36,7 @@ def syncer(namespace: str = "pay", registered: int = 3, **metadata: Any) -> dict
 
 
 def renewed(seconds_ago: float, written_ago: float = 3600.0, cluster: str = "east") -> Instance:
-    """An instance of it, as a server shows it."""
+    """Return an instance of the syncer that was renewed this number of seconds ago."""
     ends, written = (NOW - seconds_ago + 90) * 1000, (NOW - written_ago) * 1000
     metadata = {OWNER_KEY: f"cluster/{cluster}/pay/billing", CLUSTER_UID_KEY: "uid-1"}
     return Instance(
@@ -66,14 +66,14 @@ def renewed(seconds_ago: float, written_ago: float = 3600.0, cluster: str = "eas
     ],
 )
 def test_who_is_served(there: list[Instance], registered: int, was_there: bool, words: str) -> None:
-    """Somebody renews what stands there; else nobody looks."""
+    """A syncer is served if somebody renews one of its instances."""
     why = why_not_served(syncer(registered=registered), there, NOW, was_there=was_there)
     assert (why is not None) == bool(words)
     assert why is None or (words in why.message and "--watch-namespace" in why.remedy)
 
 
 def test_a_status_says_no_more_that_all_is_well() -> None:
-    """Ready and Synced are not known; the rest stays, and it is said once."""
+    """Ready and Synced turn Unknown once, with the reason NotServed; other conditions stay."""
     item = syncer()
     why = why_not_served(item, [renewed(120)], NOW, was_there=True)
     assert why is not None
@@ -92,7 +92,9 @@ def test_a_status_says_no_more_that_all_is_well() -> None:
 
 
 def test_which_syncers_and_instances_are_meant() -> None:
-    """Those of other namespaces than the watched ones; by whatever name of the cluster."""
+    """The syncers are those outside the watched namespaces; their instances count under any name of the
+    cluster.
+    """
     items = [syncer("shop"), syncer("pay"), syncer("old", deletionTimestamp="2026-01-31T12:00:00Z")]
     assert syncers_not_watched(items, ("shop",)) == [items[1]]
     assert syncers_not_watched(items, ()) == []

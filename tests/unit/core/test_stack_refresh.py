@@ -1,4 +1,4 @@
-"""StackRefresh: its spec, and the changes of addresses that count."""
+"""The StackRefresh's spec, and the changes of addresses that need a run."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Object = dict[str, Any]
 
 
 def refresh(**spec: Any) -> Object:
-    """A StackRefresh of ``shop``."""
+    """Return a StackRefresh in the namespace ``shop``."""
     given = {"selector": {"app": "rating"}, "action": "Up", "target": "prod", **spec}
     return {"metadata": {"namespace": "shop", "name": "rating"}, "spec": given}
 
 
 def service(name: str) -> Object:
-    """A Service of ``shop``."""
+    """Return a Service in the namespace ``shop``."""
     return {"metadata": {"namespace": "shop", "name": name, "labels": {}}}
 
 
 def endpoint_slice(name: str, *endpoints: Object, port: int = 8080) -> Object:
-    """An EndpointSlice of a Service of ``shop``."""
+    """Return an EndpointSlice of a Service in the namespace ``shop``."""
     return {
         "metadata": {"namespace": "shop", "name": name, "labels": {"kubernetes.io/service-name": name}},
         "ports": [{"port": port}],
@@ -34,12 +34,12 @@ def endpoint_slice(name: str, *endpoints: Object, port: int = 8080) -> Object:
 
 
 def at(address: str, **conditions: bool) -> Object:
-    """An endpoint."""
+    """Return an endpoint at this address."""
     return {"addresses": [address], "conditions": conditions}
 
 
 def test_everything_that_can_be_said() -> None:
-    """Field by field; the namespace is the object's own unless it says otherwise."""
+    """Every field of the spec is read; the selector's namespace is the object's own by default."""
     said = StackRefresh.from_object(
         refresh(
             selector={"namespace": "other", "app": "rating", "matchLabels": {"a": "b"}},
@@ -71,14 +71,16 @@ def test_everything_that_can_be_said() -> None:
     ],
 )
 def test_what_an_older_crd_lets_through(spec: Object, words: str) -> None:
-    """One sentence says what is wrong and what would do."""
+    """An invalid value is refused in one sentence that lists valid ones."""
     with pytest.raises(ConfigurationError) as caught:
         StackRefresh.from_object(refresh(**spec))
     assert words in str(caught.value)
 
 
 def test_ready_addresses_of_every_selected_service() -> None:
-    """Each once, with its port, from all slices; unready and terminating ones left aside."""
+    """Each ready address of all slices is listed once with its port; unready and terminating ones are left
+    out.
+    """
     slices = [
         endpoint_slice("rating", at("10.0.0.2", ready=True), at("10.0.0.3", ready=False)),
         endpoint_slice("rating", at("10.0.0.1"), at("10.0.0.2", ready=True)),
@@ -94,14 +96,14 @@ def test_ready_addresses_of_every_selected_service() -> None:
 
 
 def test_a_service_without_ports_has_its_addresses() -> None:
-    """A headless one may have none."""
+    """A headless Service may have no port; its addresses are listed without one."""
     slices = [{**endpoint_slice("rating", at("10.0.0.1")), "ports": []}]
     services = [service("rating")]
     assert addresses_of(services, ready_endpoints(services, slices)) == {"shop/rating": ("10.0.0.1",)}
 
 
 def test_the_digest_tells_what_is_wanted() -> None:
-    """Equal for equal addresses in any order of Services, another for anything else that is to be done."""
+    """The digest ignores the order of Services, and changes with addresses, action and target."""
     said = StackRefresh.from_object(refresh())
     one = said.digest({"shop/a": ("1",), "shop/b": ("2",)})
     assert one == said.digest({"shop/b": ("2",), "shop/a": ("1",)})

@@ -1,4 +1,4 @@
-"""Effect of each field of a EurekaSyncer on an instance."""
+"""The effect of each field of a EurekaSyncer's spec on an instance."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ ADMIN: Object = {"name": "admin", "port": 9090, "protocol": "TCP", "nodePort": 3
 
 
 def one(ports: Any = (HTTP,), /, **fields: Any) -> Instance:
-    """The instance of one ready pod."""
+    """Return the instance of one ready pod."""
     (instance,) = pods(endpoint_slice(endpoint("10.0.0.1", "a"), ports=ports), **fields).instances
     return instance
 
 
 def node(name: str, *, ready: bool = True, **addresses: str) -> Object:
-    """A node with these addresses by type."""
+    """Return a node with these addresses by type."""
     return {
         "metadata": {"name": name},
         "status": {
@@ -66,14 +66,16 @@ def node(name: str, *, ready: bool = True, **addresses: str) -> Object:
 
 
 def test_application_and_vip_addresses() -> None:
-    """The names that callers look up are the syncer's, whatever the Service is called."""
+    """Application and VIP addresses are the syncer's, not the Service's name."""
     instance = one(application="ratings", vip_address="stars", secure_vip_address="stars-tls")
     assert instance.key == ("RATINGS", "a.shop.eks:ratings:8080")
     assert (instance.vip_address, instance.secure_vip_address) == ("stars", "stars-tls")
 
 
 def test_default_names_are_read_from_the_selector() -> None:
-    """Application and VIP addresses follow from selector.app; each follows from the one before."""
+    """The application defaults to ``selector.app``, the VIP address to the application, and the secure one
+    to that.
+    """
     metadata = {"namespace": "shop", "name": "x"}
 
     def names(**spec: Any) -> tuple[str, str, str]:
@@ -103,7 +105,7 @@ def test_default_names_are_read_from_the_selector() -> None:
     ],
 )
 def test_selection(app: str, match_labels: dict[str, str], expected: bool) -> None:
-    """By app, by labels, or by both, and then both must match."""
+    """A selector matches by app, by labels, or by both, which must then both match."""
     described = service()
     described["metadata"]["labels"] |= {"team": "a", "tier": "web"}
     assert Selector("shop", app, match_labels).selects(described) is expected
@@ -118,7 +120,7 @@ def test_selection(app: str, match_labels: dict[str, str], expected: bool) -> No
     ],
 )
 def test_a_selector_that_finds_nothing(selector: Selector, words: str) -> None:
-    """The sentence says what was looked for and where."""
+    """The message gives the selector and the namespace."""
     (problem,) = pods(selector=selector).problems
     assert problem.reason == "NoMatchingService"
     assert problem.message.startswith("no Service in namespace shop")
@@ -142,7 +144,7 @@ def test_a_selector_that_finds_nothing(selector: Selector, words: str) -> None:
     ],
 )
 def test_the_ports_that_are_chosen(ports: list[Object], port: Any, secure: Any, expected: Ports) -> None:
-    """The syncer's own names win; plain calls are off where only https is named."""
+    """The ports that the syncer names win; if only https is named, the plain port is disabled."""
     assert choose_ports(ports, port, secure, "x") == expected
 
 
@@ -158,7 +160,7 @@ def test_the_ports_that_are_chosen(ports: list[Object], port: Any, secure: Any, 
     ],
 )
 def test_a_port_that_is_not_there(ports: list[Object], port: Any, secure: Any, words: list[str]) -> None:
-    """The problem names the field, and the ports that there are."""
+    """The problem names the field, and lists the existing ports."""
     problem = choose_ports(ports, port, secure, "Service shop/rating")
     assert isinstance(problem, Problem)
     assert problem.reason == "NoPort"
@@ -166,20 +168,22 @@ def test_a_port_that_is_not_there(ports: list[Object], port: Any, secure: Any, w
 
 
 def test_several_ports_point_to_the_field() -> None:
-    """Where nothing is clear the message says which field helps."""
+    """The remedy for ambiguous ports names ``spec.port``."""
     problem = choose_ports([HTTPS, ADMIN], None, None, "x")
     assert isinstance(problem, Problem)
     assert (problem.reason, "spec.port" in problem.remedy) == ("AmbiguousPort", True)
 
 
 def test_a_problem_keeps_what_is_registered() -> None:
-    """Doubt about a port leaves a doubt about the whole; a selector that finds nothing leaves none."""
+    """A port that does not exist leaves a doubt, which keeps instances; a selector that matches nothing
+    leaves none.
+    """
     assert pods(endpoint_slice(endpoint("10.0.0.1", "a")), port="nope").is_in_doubt
     assert not pods(services=[service("other", app=None)]).is_in_doubt
 
 
 def test_urls() -> None:
-    """Paths become URLs: https where there is a secure port, the health check for each enabled port."""
+    """Paths become URLs, by https if there is a secure port; each enabled port has a health check."""
     paths = {"home_page_path": "/ui", "status_page_path": "/info", "health_check_path": "/health"}
     plain = one(**paths)
     assert plain.home_page_url == "http://10.0.0.1:8080/ui"
@@ -201,7 +205,7 @@ def test_urls() -> None:
 
 
 def test_lease() -> None:
-    """The Eureka lease is the syncer's."""
+    """The instance has the syncer's Eureka lease."""
     assert one(lease=EurekaLease(10, 30)).lease == EurekaLease(10, 30)
 
 
@@ -210,7 +214,9 @@ def test_lease() -> None:
     [(30, 90, False), (30, 24, False), (30, 23, True), (1, 9, True), (1, 10, False), (5, 11, True)],
 )
 def test_a_lease_that_is_too_short(interval: int, duration: int, is_short: bool) -> None:
-    """Twice the duration must outlast a fail-over and one interval; the message says what would do."""
+    """Twice the duration must exceed a change of leader and one interval; the remedy gives the shortest
+    valid duration.
+    """
     syncer = Syncer("a", "b", Mode.POD, Selector("a", "b"), "b", lease=EurekaLease(interval, duration))
     problem = syncer.lease_problem
     assert (problem is not None) is is_short
@@ -221,7 +227,9 @@ def test_a_lease_that_is_too_short(interval: int, duration: int, is_short: bool)
 
 
 def test_metadata_and_who_wins() -> None:
-    """Fixed values over pod labels, over Service labels, over the zone; ours over all; no empty values."""
+    """Fixed values win over pod labels, those over Service labels, and those over the zone; reserved keys
+    cannot be set.
+    """
     described = service()
     described["metadata"]["labels"] |= {"team": "service", "tier": "web", "empty": "", "zone": "label"}
     labels = {"team": "pod", "app.kubernetes.io/version": "1_2"}
@@ -252,7 +260,7 @@ def test_metadata_and_who_wins() -> None:
 
 
 def test_pods_that_were_not_read_change_nothing() -> None:
-    """Before the labels are known nothing is registered without them, and nothing is removed."""
+    """Until pods' labels are known, no instance is registered without them, and none is removed."""
     desired = pods(endpoint_slice(endpoint("10.0.0.1", "a")), metadata_from_pod_labels=("version",))
     assert ([problem.reason for problem in desired.problems], desired.instances) == (["PodsNotRead"], ())
     assert desired.is_in_doubt
@@ -263,7 +271,7 @@ def test_pods_that_were_not_read_change_nothing() -> None:
     st.dictionaries(st.text("ab/._-1", min_size=1, max_size=6), st.text("aB1._-", max_size=3), max_size=4),
 )
 def test_labels_become_metadata_the_same_way_every_time(wanted: list[str], labels: dict[str, str]) -> None:
-    """Every label that is asked for and has a value is there under the key that fits, and no other."""
+    """Each requested label with a value becomes metadata under a valid key, and no other label does."""
     described = service()
     described["metadata"]["labels"] |= labels
     found = pods(
@@ -285,7 +293,7 @@ def test_labels_become_metadata_the_same_way_every_time(wanted: list[str], label
     ],
 )
 def test_a_service_that_has_everything(advertise: Advertise, expected: str) -> None:
-    """Each kind of address is the one that its name says, at the port that belongs to it."""
+    """Each kind of address in ``spec.advertise`` is registered with the port that belongs to it."""
     described = {
         **service(ports=[HTTP], clusterIP="10.96.0.1", externalIPs=["198.51.100.1"]),
         "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}},
@@ -310,7 +318,7 @@ def test_a_service_that_has_everything(advertise: Advertise, expected: str) -> N
     ],
 )
 def test_the_order_of_auto(spec: Object, expected: str) -> None:
-    """Without a load balancer's address the first external IP, then the cluster IP."""
+    """``Auto`` prefers a load balancer's address, then the first external IP, then the cluster IP."""
     (instance,) = whole(service(ports=[HTTP], **spec)).instances
     assert instance.ip_address == expected
 
@@ -325,14 +333,18 @@ def test_the_order_of_auto(spec: Object, expected: str) -> None:
     ],
 )
 def test_an_address_that_is_not_there(advertise: Advertise, words: str) -> None:
-    """Nothing else is taken instead, what is registered is kept, and the message says what is missing."""
+    """No other kind of address replaces a missing one; instances are kept, and the message names what is
+    missing.
+    """
     desired = whole(service(ports=[HTTP], clusterIP="None"), nodes=[], advertise=advertise)
     (problem,) = desired.problems
     assert (problem.reason, words in problem.message, desired.is_in_doubt) == ("NoAddress", True, True)
 
 
 def test_cluster_dns() -> None:
-    """The Service's DNS name in the cluster's domain; a headless Service has no address beside it."""
+    """The host name is the Service's DNS name in the cluster's domain; for a headless Service the address
+    is, too.
+    """
     headless = service(ports=[HTTP], clusterIP="None")
     found = service_address(headless, [], Advertise.CLUSTER_DNS, "corp.example", None)
     assert found == Address("rating.shop.svc.corp.example", "rating.shop.svc.corp.example")
@@ -359,14 +371,14 @@ def test_cluster_dns() -> None:
     ],
 )
 def test_the_node_of_a_node_port(nodes: list[Object], expected: str) -> None:
-    """The first ready node by name, external addresses before internal ones."""
+    """The first ready node by name is used, with its external address before the internal one."""
     found = service_address(service(), [], Advertise.NODE_PORT, "x", nodes)
     assert isinstance(found, Address)
     assert found.ip_address == expected
 
 
 def test_a_local_node_port_is_where_an_endpoint_is() -> None:
-    """With externalTrafficPolicy Local other nodes would drop the call."""
+    """With externalTrafficPolicy Local a node with a ready endpoint is used, since others drop the call."""
     nodes = [node("a", InternalIP="10.64.0.1"), node("b", InternalIP="10.64.0.2")]
     described = service(externalTrafficPolicy="Local")
     slices = [
@@ -384,7 +396,9 @@ def test_a_local_node_port_is_where_an_endpoint_is() -> None:
 
 @pytest.mark.parametrize("traffic", ["Local", "Cluster"])
 def test_a_node_port_without_a_ready_endpoint_is_down(traffic: str) -> None:
-    """Also where only a node with an endpoint would do: doubt about the address must not keep it UP."""
+    """With externalTrafficPolicy Local, too, the instance is DOWN rather than kept UP by a doubt about its
+    node.
+    """
     nodes = [node("a", InternalIP="10.64.0.1"), node("b", InternalIP="10.64.0.2")]
     described = service(ports=[HTTP], externalTrafficPolicy=traffic)
     desired = whole(described, nodes=nodes, advertise=Advertise.NODE_PORT)
@@ -394,19 +408,19 @@ def test_a_node_port_without_a_ready_endpoint_is_down(traffic: str) -> None:
 
 
 def at_nodes(nodes: list[Object], most: int = 3, *, ready: bool = True) -> tuple[Instance, ...]:
-    """Return the wanted instances of a syncer that advertises a Service's node port."""
+    """Return the desired instances of a syncer that advertises a Service's node port."""
     wanted = syncer(Mode.SERVICE, advertise=Advertise.NODE_PORT, nodes=most)
     slices = [endpoint_slice(endpoint("10.0.0.1", ready=ready))]
     return desired_instances(wanted, [service(ports=[HTTP])], slices, CLUSTER, nodes=nodes).instances
 
 
 def places(instances: tuple[Instance, ...]) -> dict[str, str]:
-    """Return the ids and addresses of the mapped instances."""
+    """Return the address of each instance by id."""
     return {instance.instance_id: instance.ip_address for instance in instances}
 
 
 def test_a_node_port_is_registered_at_several_nodes() -> None:
-    """The first node has the Service's id; the others stay, whichever nodes come and go."""
+    """The first node's instance has the Service's id; the chosen nodes stay when other nodes come and go."""
     nodes = [node(f"n-{number}", InternalIP=f"10.64.0.{number}") for number in range(9)]
     own = "rating.svc.shop.eks:rating:30080"
     before = places(at_nodes(nodes))
@@ -427,7 +441,7 @@ def test_a_node_port_is_registered_at_several_nodes() -> None:
 
 
 def _at_nine(number: int) -> tuple[tuple[str, Address], ...]:
-    """Where a Service of that number is called."""
+    """Return the node addresses of the Service with this number, in a cluster of nine nodes."""
     nodes = [node(f"n-{one}", InternalIP=f"10.64.0.{one}") for one in range(9)]
     found = node_addresses(service(f"rating-{number}"), [], nodes, most=3)
     assert not isinstance(found, Problem)
@@ -435,7 +449,9 @@ def _at_nine(number: int) -> tuple[tuple[str, Address], ...]:
 
 
 def test_a_service_at_several_nodes_is_no_mass() -> None:
-    """Without a ready endpoint it is DOWN at all nodes at once, as one: the brake does not doubt it."""
+    """Without a ready endpoint the instances at all nodes turn DOWN at once; for the brake they count as
+    one.
+    """
     nodes = [node(f"n-{number}", InternalIP=f"10.64.0.{number}") for number in range(9)]
     ready, unready = at_nodes(nodes), at_nodes(nodes, ready=False)
     view = Table()
@@ -447,7 +463,7 @@ def test_a_service_at_several_nodes_is_no_mass() -> None:
 
 
 def test_a_node_port_waits_for_the_nodes() -> None:
-    """Before the nodes are known nothing is changed; a Service without node ports is a problem."""
+    """Until the nodes are listed, instances are kept; a Service without node ports yields NoPort."""
     described = service(ports=[HTTP], clusterIP="10.96.0.1")
     desired = whole(described, advertise=Advertise.NODE_PORT)
     assert ([problem.reason for problem in desired.problems], desired.is_in_doubt) == (["NodesNotRead"], True)
@@ -457,7 +473,7 @@ def test_a_node_port_waits_for_the_nodes() -> None:
 
 
 def test_not_ready_can_mean_removed() -> None:
-    """With notReady Remove only ready endpoints are there, in both modes."""
+    """With ``notReady: Remove`` only ready endpoints yield instances, in both modes."""
     slices = endpoint_slice(endpoint("10.0.0.1", "a", ready=False), endpoint("10.0.0.2", "b"))
     assert statuses(pods(slices, not_ready=NotReady.REMOVE)) == {"10.0.0.2": "UP"}
     described = service(ports=[HTTP], clusterIP="10.96.0.1")
@@ -468,7 +484,7 @@ def test_not_ready_can_mean_removed() -> None:
 
 
 def test_publish_not_ready_addresses() -> None:
-    """Kubernetes calls such endpoints ready although they do not serve: UP. Terminating still leaves."""
+    """An endpoint that Kubernetes calls ready but not serving is UP; a terminating one is left out."""
     slices = endpoint_slice(
         endpoint("10.0.0.1", "a", ready=True, serving=False),
         endpoint("10.0.0.2", "b", ready=True, serving=True, terminating=True),
@@ -477,7 +493,9 @@ def test_publish_not_ready_addresses() -> None:
 
 
 def test_on_the_way_out_of_service() -> None:
-    """A terminating pod is put out of service once, with our mark; a person's status stays."""
+    """A terminating pod's instance is set OUT_OF_SERVICE once, with the operator's mark; a person's status
+    stays.
+    """
     here = pods(endpoint_slice(endpoint("10.0.0.1", "a"), endpoint("10.0.0.2", "b"))).instances
     persons = replace(here[1], status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
     going = pods(
@@ -497,7 +515,9 @@ def test_on_the_way_out_of_service() -> None:
 
 
 def test_a_pod_of_the_same_name_comes_back() -> None:
-    """A StatefulSet's next pod is UP although its predecessor left out of service; a person's wish stands."""
+    """A StatefulSet's next pod is UP although its predecessor was set OUT_OF_SERVICE; a person's
+    OUT_OF_SERVICE stays.
+    """
     (wanted,) = pods(endpoint_slice(endpoint("10.0.0.1", "a-0"))).instances
     out = {"status": Status.OUT_OF_SERVICE, "overridden_status": Status.OUT_OF_SERVICE}
     ours = replace(wanted, metadata={**wanted.metadata, LEAVING_KEY: "true"}, **out)  # type: ignore[arg-type]
@@ -531,7 +551,9 @@ def test_whatever_is_asked_for(
     services: list[Object],
     slices: list[Object],
 ) -> None:
-    """No combination raises; an endpoint that is there can be called, and by https only if asked for."""
+    """For any settings the mapping never raises; each instance has an enabled port, and https only on
+    request.
+    """
     syncer = Syncer(
         "team",
         "reviews",
@@ -556,7 +578,7 @@ MANAGED: Object = {"metadata_from_ports": {"management.port": "management"}}
 
 
 def test_a_port_becomes_metadata_and_wins_over_a_label() -> None:
-    """Of each EndpointSlice its own number; in mode service the number that is registered."""
+    """``metadataFromPorts`` takes the port's number from each endpoint's own slice."""
     described = service()
     described["metadata"]["labels"]["management.port"] = "1"
     slices = [
@@ -570,7 +592,9 @@ def test_a_port_becomes_metadata_and_wins_over_a_label() -> None:
 
 
 def test_another_number_of_a_port_reaches_instances_that_were_mapped() -> None:
-    """Though neither the port that callers use changed, nor the endpoint."""
+    """A changed number of a metadata port updates cached instances, although endpoint and service port are
+    unchanged.
+    """
     known = MappingCache()
 
     def found(number: int) -> str:
@@ -585,7 +609,7 @@ def test_another_number_of_a_port_reaches_instances_that_were_mapped() -> None:
 
 
 def test_a_port_that_is_not_there_leaves_its_key_out() -> None:
-    """The instance is registered all the same, and a sentence names key, port and Service."""
+    """The instance is registered without the key, and a sentence names key, port and Service."""
     desired = pods(
         endpoint_slice(endpoint("10.0.0.1", "a"), ports=[HTTP]),
         health_check_path="/health",
@@ -613,7 +637,9 @@ def test_a_port_that_is_not_there_leaves_its_key_out() -> None:
     ],
 )
 def test_the_health_checks_own_port(port: Any, offered: Object, expected: tuple[str, str]) -> None:
-    """By https where the port says so, or is the secure port; at no other port beside it."""
+    """The health check uses this port only, by https if the port is the secure one or has an https
+    protocol.
+    """
     instance = one(
         [HTTP, HTTPS, offered], secure_port="https", health_check_path="/health", health_check_port=port
     )
@@ -621,7 +647,7 @@ def test_the_health_checks_own_port(port: Any, offered: Object, expected: tuple[
 
 
 def test_ports_of_a_whole_service() -> None:
-    """In mode service the Service's numbers count, and with node ports the node ports."""
+    """In mode service the numbers are the Service's ports, or its node ports if those are advertised."""
     described = service(ports=[HTTP, MANAGEMENT], clusterIP="10.96.0.1")
     fields: Object = {"health_check_path": "/health", "health_check_port": "management", **MANAGED}
     (instance,) = whole(described, **fields).instances
@@ -635,7 +661,9 @@ def test_ports_of_a_whole_service() -> None:
 
 
 def test_annotations_become_metadata_and_win_over_labels() -> None:
-    """Under the key that the syncer gives; one that Eureka's clients could not read is left out and said."""
+    """The syncer gives each annotation's key; a value that Eureka's clients could not read is left out and
+    reported.
+    """
     described = service()
     described["metadata"]["labels"]["team"] = "label"
     described["metadata"]["annotations"] = {
@@ -665,7 +693,9 @@ def test_annotations_become_metadata_and_win_over_labels() -> None:
     ("key", "words"), [("a/b", "XML element names"), ("eurekube.owner", "are Eurekube's own")]
 )
 def test_keys_that_are_refused(field: str, key: str, words: str) -> None:
-    """Also where an older CRD let them through, with the field's name and the reason."""
+    """An invalid or reserved metadata key, which an older CRD may have accepted, is refused with the
+    field's name.
+    """
     spec = {"mode": "pod", "selector": {"app": "rating"}, field: {key: "x"}}
     with pytest.raises(ConfigurationError, match=rf"spec\.{field}\b.*{words}"):
         Syncer.from_object({"metadata": {"namespace": "shop", "name": "x"}, "spec": spec})

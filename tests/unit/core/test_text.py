@@ -1,4 +1,4 @@
-"""Texts that a Eureka server can hold."""
+"""Texts that a Eureka server can store and return."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from eurekube_provider.core.text import (
 
 
 def xml_reads(letter: str) -> bool:
-    """Return whether a parser that knows nothing of ours accepts a character reference."""
+    """Return True if an XML parser accepts a reference to this character."""
     try:
         expat.ParserCreate().Parse(f"<a>&#{ord(letter)};</a>", True)
     except expat.ExpatError:
@@ -31,7 +31,7 @@ def xml_reads(letter: str) -> bool:
 
 @given(st.characters(codec=None, exclude_categories=()) | st.sampled_from("\x00\x1f\ud800\udfff\ufffe\uffff"))
 def test_exactly_what_xml_does_not_know_is_refused(letter: str) -> None:
-    """Tabs, line ends and every script are texts like others."""
+    """Tabs, line ends and the letters of every script are accepted."""
     assert (text_problem(f"a{letter}b") == "") is xml_reads(letter)
 
 
@@ -39,7 +39,7 @@ def test_exactly_what_xml_does_not_know_is_refused(letter: str) -> None:
     "name", ["a/b", "a\\b", "a;b", "a%b", "a\nb", "a\tb", "a\u2028b", ".", "..", "", "a\ufffe"]
 )
 def test_names_that_no_request_could_reach_are_refused(name: str) -> None:
-    """They stand in URLs, which the server reads in its own way."""
+    """Names are part of URLs, which a server would parse in its own way."""
     assert name_problem(name)
 
 
@@ -47,20 +47,20 @@ def test_names_that_no_request_could_reach_are_refused(name: str) -> None:
     "name", ["rating-1.shop.eks:rating:8080", "a b", "ä", "fd00::1.svc", "a..b", "x?y#z&w"]
 )
 def test_names_that_servers_read_back_are_taken(name: str) -> None:
-    """Nothing that works is refused."""
+    """Names that work in URLs are accepted, also unusual ones."""
     assert name_problem(name) == ""
 
 
 @pytest.mark.parametrize(("letter", "in_a_url"), [("a", 1), (":", 3), ("\u00e4", 6), ("\U0001f600", 12)])
 def test_names_have_a_bound_as_a_url_has_them(letter: str, in_a_url: int) -> None:
-    """A registration must fit into the longest request about it."""
+    """The bound counts a name's letters as they are encoded in a URL, so that the longest request fits."""
     most = MOST_NAME_LETTERS // in_a_url
     assert name_problem(letter * most) == ""
     assert f"more than {MOST_NAME_LETTERS}" in name_problem(letter * (most + 1))
 
 
 def test_metadata_have_a_bound_in_sum() -> None:
-    """Keys and values count in bytes; what Eurekube adds by itself does not."""
+    """The bound counts the bytes of keys and values, without Eurekube's own keys."""
     full = {"a": "b" * (MOST_METADATA_BYTES - 1), OWNER_KEY: "stack/" + "x" * 300}
     assert metadata_problem(full) == ""
     assert f"{MOST_METADATA_BYTES + 1} bytes" in metadata_problem({**full, "c": ""})
@@ -68,7 +68,7 @@ def test_metadata_have_a_bound_in_sum() -> None:
 
 
 def test_a_refusal_does_not_repeat_the_value() -> None:
-    """It may be a secret."""
+    """The error names the key only, since the value may be a secret."""
     with pytest.raises(InvalidInstance) as refused:
         check_metadata({"token": "hunter2\ufffe"})
     assert "hunter2" not in str(refused.value)

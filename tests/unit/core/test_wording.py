@@ -1,4 +1,4 @@
-"""Lists, numbers and names as messages have them."""
+"""Lists, counts and names as messages contain them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from eurekube_provider.core.wording import camel_case, counted, joined, listed, 
     ("number", "words"), [(0, "0 instances"), (1, "1 instance"), (2, "2 instances"), (21, "21 instances")]
 )
 def test_one_thing_has_no_plural(number: int, words: str) -> None:
-    """Only one has none; none has one."""
+    """The noun is in the plural for every number except 1."""
     assert counted(number) == words
 
 
 def test_other_things_are_counted_alike() -> None:
-    """By their noun."""
+    """Another noun can be counted, and large numbers can be grouped."""
     assert [counted(number, "server") for number in (1, 3)] == ["1 server", "3 servers"]
     assert [counted(number, grouped=True) for number in (1, 9999)] == ["1 instance", "9,999 instances"]
 
 
 def test_many_sentences_are_counted() -> None:
-    """The first few are reported, and how many more there are."""
+    """The first three sentences are joined, and the rest is counted."""
     assert joined([]) == ""
     assert joined(["a", "b"]) == "a; b"
     assert joined(["a", "b", "c"]) == "a; b; c"
@@ -31,17 +31,17 @@ def test_many_sentences_are_counted() -> None:
 
 
 def test_many_names_are_counted() -> None:
-    """As many are reported as asked for."""
+    """As many names as requested are listed, and the rest is counted."""
     assert listed(["a", "b"], 2) == "a, b"
     assert listed(["a", "b", "c", "d"], 2) == "a, b and 2 more"
 
 
 def test_an_unknown_name_is_answered_with_a_near_one() -> None:
-    """With all where none is near."""
+    """If no name is near, all names are listed."""
     assert nearest("prot", ["host", "port"]) == "port is one"
     assert nearest("xyz", ["host", "port"]) == "there are host, port"
 
 
 def test_names_are_written_as_kubernetes_writes_them() -> None:
-    """In camel case."""
+    """Snake case becomes camel case."""
     assert camel_case("match_labels") == "matchLabels"

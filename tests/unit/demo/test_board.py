@@ -1,4 +1,4 @@
-"""The demo's table as a picture, which the README shows."""
+"""The demo's table drawn as a picture for the README."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from eurekube_provider.kube.access import KubeAccess
 
 @pytest.fixture
 def board() -> Board:
-    """One that observes nothing; neither server is there."""
+    """Return a table that observes no server."""
     access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
     peers = Peers(Connection.parse("http://127.0.0.1:9/eureka"))
     return Board(access, peers, "shop", "rating", 8080, "lab", None)
 
 
 def test_the_picture_has_the_table_and_loads_nothing(board: Board) -> None:
-    """A row, the step as its title, and no font of somebody else's server."""
+    """The picture has the table's row and the step as its title, and loads no font from another server."""
     board.follow("billing", Instance("billing", "vm:billing:8080", "192.0.2.10", "192.0.2.10", Port(8080)))
     drawn = board.picture("3. It is scaled to 5")
     words = re.sub(r"<[^>]+>|&#160;", " ", drawn)

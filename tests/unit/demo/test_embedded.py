@@ -1,4 +1,6 @@
-"""The stage in this process: what it writes in place of controllers, and where its program is."""
+"""The demo's stage within this process: objects that it writes as controllers would, and the program that it
+deploys.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[EmbeddedStage]:
-    """One with the namespace of the story."""
+    """Yield a stage with the demo's namespace."""
     with EmbeddedStage(tmp_path, Interruption()) as running:
         access = KubeAccess.load(running.kubeconfig)
         access.request("POST", NAMESPACES.path(), body={"metadata": {"name": NAMESPACE}})
@@ -26,7 +28,7 @@ def stage(tmp_path: Path) -> Iterator[EmbeddedStage]:
 
 
 def endpoints(stage: EmbeddedStage) -> list[tuple[str, bool, bool]]:
-    """Address, readiness and end of each endpoint of the Service."""
+    """Return address, readiness and termination of each endpoint of the Service."""
     (item,) = KubeAccess.load(stage.kubeconfig).get(ENDPOINT_SLICES.path(NAMESPACE))["items"]
     assert item["metadata"]["labels"] == {"kubernetes.io/service-name": APP}
     conditions = [(one["addresses"][0], one["conditions"]) for one in item["endpoints"]]
@@ -34,7 +36,7 @@ def endpoints(stage: EmbeddedStage) -> list[tuple[str, bool, bool]]:
 
 
 def test_pods_and_slice_are_as_controllers_write_them(stage: EmbeddedStage) -> None:
-    """Each pod has an address, a readiness, and a line of the EndpointSlice."""
+    """Each started pod has an address, a Ready condition and an endpoint in the EndpointSlice."""
     stage.workload.start(2)
     assert endpoints(stage) == [("10.0.0.1", True, False), ("10.0.0.2", True, False)]
     access = KubeAccess.load(stage.kubeconfig)
@@ -47,7 +49,7 @@ def test_pods_and_slice_are_as_controllers_write_them(stage: EmbeddedStage) -> N
 
 
 def test_rolled_pods_are_new_ones(stage: EmbeddedStage) -> None:
-    """As many as before, with other names and addresses."""
+    """A rolling update replaces all pods by as many with new names and addresses."""
     stage.workload.start(2)
     access = KubeAccess.load(stage.kubeconfig)
     before = {one["metadata"]["name"] for one in access.get(PODS.path(NAMESPACE))["items"]}
@@ -61,7 +63,7 @@ def test_rolled_pods_are_new_ones(stage: EmbeddedStage) -> None:
 def test_a_program_that_cannot_be_deployed_is_reported(
     stage: EmbeddedStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With what it printed."""
+    """A failed deployment raises StoryFailed with the program's output."""
     program = tmp_path / "program"
     shutil.copytree(ROOT / "stacks", program / "stacks")
     shutil.copy(ROOT / "Pulumi.yaml", program)
@@ -72,5 +74,5 @@ def test_a_program_that_cannot_be_deployed_is_reported(
 
 
 def test_in_a_clone_the_program_is_the_repositorys() -> None:
-    """No copy of it lies in the package."""
+    """In a clone the demo deploys the repository's own program."""
     assert program_directory() == ROOT

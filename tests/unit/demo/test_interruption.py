@@ -1,4 +1,4 @@
-"""Signals that are noticed between two steps only."""
+"""Signals that interrupt the demo between two steps only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eurekube_provider.demo.interruption import Interrupted, Interruption
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_is_raised_by_the_next_pause(number: signal.Signals) -> None:
-    """And by nothing before it, so that what was begun is complete."""
+    """A signal raises Interrupted at the next pause and not before, so that a started step completes."""
     with Interruption() as interruption:
         interruption.pause(0.01)
         signal.raise_signal(number)
@@ -25,7 +25,7 @@ def test_a_signal_is_raised_by_the_next_pause(number: signal.Signals) -> None:
 
 
 def test_a_signal_ends_a_long_pause() -> None:
-    """Within a moment, not when the pause is over."""
+    """A signal during a long pause ends the pause at once."""
     sender = threading.Timer(0.1, signal.raise_signal, (signal.SIGINT,))
     with Interruption() as interruption:
         began = time.monotonic()
@@ -37,7 +37,7 @@ def test_a_signal_ends_a_long_pause() -> None:
 
 
 def test_later_signals_do_not_disturb_the_clearing_up() -> None:
-    """They are the wish that is being fulfilled; afterwards signals do what they did before."""
+    """Further signals during the clean-up are ignored; afterwards the former handlers are restored."""
     before = signal.getsignal(signal.SIGTERM)
     with Interruption() as interruption:
         signal.raise_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""The whole demo as a person starts it: with no server, no configuration, and nothing left behind."""
+"""The whole demo as a person starts it, without servers and configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class Demo:
-    """A demo with a home and a folder for temporary files of its own."""
+    """A demo process with its own home and temporary folder."""
 
     def __init__(self, directory: Path, *options: str) -> None:
         self.temporary, self.home = directory / "temporary", directory / "home"
@@ -45,21 +45,21 @@ class Demo:
         self._lines = self.process.stdout
 
     def wait_for(self, words: str) -> None:
-        """Read on until a line has these words."""
+        """Read the output until a line has these words."""
         for line in self._lines:
             if words in line:
                 return
         raise AssertionError(f"no line had {words!r}")
 
     def rest(self) -> str:
-        """Wait for the end; returns what was printed until then."""
+        """Wait for the end, and return the remaining output."""
         text = self._lines.read()
         self.process.wait(60)
         self._lines.close()
         return text
 
     def left(self) -> list[str]:
-        """Processes and files that it has left."""
+        """Return the processes and files that the demo has left."""
         found = [str(path) for folder in (self.temporary, self.home) for path in folder.rglob("*")]
         for process in Path("/proc").glob("[0-9]*"):
             try:
@@ -71,7 +71,9 @@ class Demo:
 
 
 def test_two_at_once_tell_the_whole_story(tmp_path: Path) -> None:
-    """All their checks hold. One draws the table, and the other one can be looked at until Ctrl-C."""
+    """Two demos run at once and pass; one draws the table, the other one runs until Ctrl-C, and both leave
+    nothing.
+    """
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     one, kept = Demo(tmp_path / "one", "--picture", "table.svg"), Demo(tmp_path / "two", "--keep")
@@ -95,7 +97,9 @@ def test_two_at_once_tell_the_whole_story(tmp_path: Path) -> None:
     [("deployed by", signal.SIGINT), ("is ready", signal.SIGTERM), ("alone renews", signal.SIGHUP)],
 )
 def test_an_interruption_leaves_nothing(tmp_path: Path, words: str, number: signal.Signals) -> None:
-    """No process and no file, while the program is deployed, pods come, or a lease is waited for."""
+    """An interrupted demo leaves no process and no file, whether it deploys, starts pods or waits for a
+    lease.
+    """
     demo = Demo(tmp_path)
     demo.wait_for(words)
     demo.process.send_signal(number)

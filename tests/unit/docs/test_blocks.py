@@ -1,4 +1,4 @@
-"""The code blocks of the documentation are what they say, and their commands have the flags that they use."""
+"""Code blocks of the documentation: their syntax, and the commands and flags in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALL = [block for page in links.pages() for block in blocks.blocks(page)]
 
 @pytest.mark.parametrize("block", ALL, ids=lambda block: f"{block.page.relative_to(links.ROOT)}:{block.line}")
 def test_each_block_can_be_right(block: blocks.Block) -> None:
-    """Its syntax, and each subcommand and flag of the programs that it calls."""
+    """Each block has valid syntax, and calls only subcommands and flags that exist."""
     assert blocks.complaints(block) == []
 
 
@@ -32,14 +32,17 @@ def test_each_block_can_be_right(block: blocks.Block) -> None:
     ],
 )
 def test_what_is_wrong_is_found(language: str, text: str, complaint: str) -> None:
-    """With the program's own help for ours, and a list for those of others."""
+    """Unknown commands and flags, syntax errors and unknown languages are reported."""
     (said,) = blocks.complaints(blocks.Block(Path("page.md"), 1, language, text + "\n"))
     assert said.startswith(complaint)
 
 
 @pytest.mark.parametrize("page", ["pulumi.md", "native-provider.md"])
 def test_a_command_in_a_sentence_is_executed_in_a_block(page: str) -> None:
-    """Of the pages of which tests/system/test_documented_commands.py runs every block."""
+    """On pages whose blocks are all run by tests/system/test_documented_commands.py, a whole command in a
+    sentence also
+    stands in a block.
+    """
     text = (links.ROOT / "docs" / "reference" / page).read_text()
     parts = re.split(r"^ *```.*$", text, flags=re.MULTILINE)
     sentences, code = "".join(parts[::2]), "".join(parts[1::2])
@@ -50,6 +53,6 @@ def test_a_command_in_a_sentence_is_executed_in_a_block(page: str) -> None:
 
 
 def test_the_words_of_a_here_document_are_no_commands() -> None:
-    """Nor is what a substitution says."""
+    """Neither the text of a here-document nor a command substitution is read as a command of its own."""
     script = "kubectl apply -f - <<'EOF'\nkubectl dance\nEOF\nkubectl get pods \"$(kubectl sing)\"\n"
     assert [words[1] for words in blocks.commands(script)] == ["apply", "get"]

@@ -1,4 +1,4 @@
-"""The operator takes each value that the chart lets through: Helm applies the rules of the settings."""
+"""The chart's rules for settings accept only values that the operator accepts."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from scripts.chart_settings import rules
 
 RULES = rules()
 PATIENT = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""A busy machine draws slowly."""
+"""Settings of Hypothesis for a busy machine."""
 
 BY_VALUES = ("EUREKA_URL", "WEB_ADDRESS")
-"""Settings that only values of their own say."""
+"""Variables that only chart values of their own set."""
 
 SETTINGS = {variable(one.name): one for one in OPTIONS if one.variable}
 KEYS = {
@@ -39,7 +39,7 @@ RULED = {
 
 
 def refuses(option: Option, text: str) -> bool:
-    """Return True where the operator ends with this text."""
+    """Return whether the operator refuses this text for an option."""
     try:
         option.read(SourcedText(text.strip(), "here"))
     except ConfigurationError:
@@ -49,7 +49,7 @@ def refuses(option: Option, text: str) -> bool:
 
 @pytest.mark.parametrize("name", RULED)
 def test_the_operator_takes_what_a_rule_lets_through(name: str) -> None:
-    """Every text that fits the pattern."""
+    """The operator accepts every text that the chart's pattern for the setting matches."""
     option, rule = RULED[name]
 
     @PATIENT
@@ -65,7 +65,10 @@ def test_the_operator_takes_what_a_rule_lets_through(name: str) -> None:
     ("name", "option"), [*SETTINGS.items(), *((name, option) for name, (option, _) in KEYS.items())]
 )
 def test_each_setting_that_can_be_refused_has_a_rule(name: str, option: Option) -> None:
-    """But for files and directories, which only the pod has, and networks, which a template reads itself."""
+    """Each setting that the operator can refuse has a rule, except files and directories, which only the pod
+    has, and
+    networks, which a template checks.
+    """
     only_the_pod = option.kind is FILE or option.name == "work-dir"
     can_be_refused = refuses(option, "\x7f") and not only_the_pod and option.kind is not NETWORKS
     assert (name in RULED) is (can_be_refused and name not in BY_VALUES)
@@ -92,7 +95,7 @@ def test_each_setting_that_can_be_refused_has_a_rule(name: str, option: Option) 
     ],
 )
 def test_what_people_write_is_let_through(name: str, texts: list[str]) -> None:
-    """In any form that the documentation has."""
+    """The rules accept every form of a value that the documentation shows."""
     assert [text for text in texts if not re.fullmatch(RULED[name][1]["pattern"], text)] == []
 
 
@@ -114,14 +117,14 @@ def test_what_people_write_is_let_through(name: str, texts: list[str]) -> None:
     ],
 )
 def test_what_the_operator_refuses_is_refused(name: str, text: str) -> None:
-    """By both."""
+    """Operator and chart both refuse these values."""
     option, rule = RULED[name]
     assert refuses(option, text)
     assert not re.fullmatch(rule["pattern"], text)
 
 
 def test_each_rule_says_what_the_setting_wants() -> None:
-    """In the operator's own words."""
+    """Each rule has the operator's sentence about valid values."""
     assert RULES["settings"]["LOG_LEVEL"]["must"] == "must be one of DEBUG, INFO, WARNING, ERROR"
     assert all(rule["must"].startswith("must ") for _, rule in RULED.values())
 
@@ -129,7 +132,7 @@ def test_each_rule_says_what_the_setting_wants() -> None:
 @PATIENT
 @given(st.from_regex(re.compile(RULES["urls"]["service"], re.ASCII), fullmatch=True))
 def test_each_service_url_that_is_let_through_can_be_used(text: str) -> None:
-    """Brackets are looked at by a template."""
+    """The operator accepts every service URL that the chart's pattern matches; a template checks brackets."""
     assume("[" not in text and "\n" not in text)
     assert len(Connection.parse(text).service_urls) == 1
 
@@ -137,7 +140,7 @@ def test_each_service_url_that_is_let_through_can_be_used(text: str) -> None:
 @PATIENT
 @given(st.from_regex(re.compile(RULES["urls"]["proxy"], re.ASCII), fullmatch=True))
 def test_each_proxy_that_is_let_through_can_be_used(text: str) -> None:
-    """With a scheme or without one."""
+    """The operator accepts every proxy, with or without a scheme, that the chart's pattern matches."""
     assume("[" not in text and "\n" not in text)
     known: dict[str, Any] = {"url": "http://eureka:8761/eureka", "proxy": text}
     assert Connection.configured(known.get).proxy == text

@@ -1,4 +1,4 @@
-"""Subjects of commits: which the hook takes, and which it refuses."""
+"""Commit subjects that the hook accepts, and those that it refuses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.parametrize("subject", ["Fix a lease that ended", "add P16", "Remove " + "x" * (LONGEST - 7)])
 def test_a_good_subject_is_taken(subject: str) -> None:
-    """In any case of letters, and up to the longest."""
+    """A subject with an allowed verb in upper or lower case is accepted up to the maximum length."""
     assert fault_of(subject) is None
 
 
@@ -27,14 +27,14 @@ def test_a_good_subject_is_taken(subject: str) -> None:
     ],
 )
 def test_a_bad_subject_is_refused(subject: str, fault: str) -> None:
-    """The sentence says how to write it."""
+    """A subject with another first word, or too many letters, is refused with the reason."""
     assert fault in (fault_of(subject) or "")
 
 
 def test_the_hook_reads_the_first_line_of_a_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Comments of an editor are no subject."""
+    """The hook checks the first line that is no comment of the editor."""
     message = tmp_path / "COMMIT_EDITMSG"
     message.write_text("# Please enter a message\n\nSay why\n", encoding="utf-8")
     assert main([str(message)]) == 1
@@ -44,5 +44,5 @@ def test_the_hook_reads_the_first_line_of_a_message(
 
 
 def test_the_page_for_contributors_lists_the_verbs() -> None:
-    """All of them, in their order."""
+    """CONTRIBUTING.md lists all allowed verbs in their order."""
     assert ", ".join(VERBS) in " ".join((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split())

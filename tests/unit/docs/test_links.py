@@ -1,4 +1,4 @@
-"""No link of the documentation leads nowhere, and the check that says so finds the ones that do."""
+"""Links of the documentation lead to existing targets, and the check finds dead ones."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from scripts import links
 
 @pytest.mark.parametrize("page", links.pages(), ids=lambda page: str(page.relative_to(links.ROOT)))
 def test_each_link_leads_somewhere(page: Path) -> None:
-    """Within the repository: to a file that is there and, of a page, to a heading that it has."""
+    """Each link of a page leads to a file of the repository and, where given, to a heading in it."""
     assert links.complaints(page) == []
 
 
 def test_dead_links_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing file, a missing heading, and a way out of the repository; what stands in code is no link."""
+    """The check reports missing files, missing headings and targets outside the repository, and ignores
+    links in code.
+    """
     monkeypatch.setattr(links, "ROOT", tmp_path)
     (tmp_path / "there.md").write_text("# A heading, `quoted`\n\n```\n# no heading\n```\n")
     page = tmp_path / "page.md"
@@ -33,5 +35,5 @@ def test_dead_links_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_equal_headings_are_distinguished() -> None:
-    """The second one's anchor has a number."""
+    """The second of two equal headings has a numbered anchor."""
     assert links.anchors("# Two\n## Two\n") == {"two", "two-1"}

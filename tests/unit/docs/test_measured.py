@@ -1,4 +1,4 @@
-"""Figures in README, comparison and known weaknesses agree with the records."""
+"""Figures in README, comparison and known weaknesses equal those in the benchmark records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KOPF = {"p50_ms": 24.2, "p99_ms": 95.4}
 
 @pytest.fixture
 def slow_churn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """P8 has been measured again: a kopf handler is faster, and the bar is not held."""
+    """Record a P8 in which a kopf handler is faster, so that its bar is not held."""
     records = {name: found for name in TITLES if (found := record.find(name))}
     ours = records["P8"]["ours"] | OURS
     headlines = {part: {"ours": ours[part], "kopf": KOPF[part]} for part in ("p99_ms", "p50_ms")}
@@ -37,7 +37,7 @@ def slow_churn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("slow_churn")
 def test_the_readme_says_that_a_bar_is_not_held() -> None:
-    """Beside both percentiles of both contestants, the day and the commit."""
+    """The README's row shows "not held" with both contestants' percentiles, date and commit."""
     row = next(row for row in measured_table().splitlines() if "ONLY=P8" in row)
     cells = "36 and 230 ms | a kopf handler: 24 and 95 ms | **not held** | 2026-11-27, `abc1234`"
     assert cells in row
@@ -45,14 +45,14 @@ def test_the_readme_says_that_a_bar_is_not_held() -> None:
 
 @pytest.mark.usefixtures("slow_churn")
 def test_the_comparison_has_both_percentiles() -> None:
-    """The one in which another one is faster is not left out."""
+    """The comparison shows both percentiles, also one in which the other contestant is faster."""
     row = next(row for row in comparison_table().splitlines() if "(P8)" in row)
     assert row.endswith("| 36 and 230 ms | 24 and 95 ms |")
 
 
 @pytest.mark.usefixtures("slow_churn")
 def test_a_bar_that_is_not_held_is_a_known_weakness() -> None:
-    """With the bar, the headlines, the day and the commit."""
+    """The weaknesses list a missed bar with its headlines, date and commit."""
     assert (
         f"| {TITLES['P8']} (P8) | p99 <= kopf's |"
         " p99, ms: ours 230, kopf 95.4; p50, ms: ours 35.6, kopf 24.2 | 2026-11-27, `abc1234` |\n"
@@ -62,7 +62,7 @@ def test_a_bar_that_is_not_held_is_a_known_weakness() -> None:
 
 
 def test_each_bar_that_is_not_held_has_its_cause_among_the_weaknesses() -> None:
-    """The table of weaknesses, which a person writes, names the benchmark."""
+    """The hand-written table of weaknesses names each benchmark whose bar is not held."""
     page = (ROOT / "docs" / "about" / "weaknesses.md").read_text(encoding="utf-8")
     causes = page.partition("## ")[0]
     missed = [name for name in TITLES if (found := record.find(name)) and not found["held"]]

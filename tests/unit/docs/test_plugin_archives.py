@@ -1,4 +1,6 @@
-"""An archive of the plugin starts by its own Python alone, and a release says where it lies."""
+"""Archives of the plugin, which run only with their own Python, and the download URL in a release's
+schema.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
 def test_under_another_python_one_sentence_names_the_right_archive(
     tmp_path: Path, program: str, offered: bool
 ) -> None:
-    """Or says that there is none; nothing is imported before."""
+    """Under another Python the plugin ends, before any import, with one sentence that names the right archive
+    or says
+    that none exists.
+    """
     for each in STARTERS.iterdir():
         shutil.copy(each, tmp_path)
     (tmp_path / "python-version").write_text("3.1")
@@ -42,7 +47,7 @@ def test_under_another_python_one_sentence_names_the_right_archive(
 
 
 def test_there_is_an_archive_for_each_system_and_python() -> None:
-    """Each Python that the package names, on five platforms; names differ by both."""
+    """Each Python of the package's metadata has an archive, with a name of its own, for each platform."""
     named = (ROOT / "pyproject.toml").read_text()
     assert all(f"Python :: {python}" in named for python in PYTHONS)
     assert named.count("Programming Language :: Python :: 3.") == len(PYTHONS)
@@ -50,7 +55,10 @@ def test_there_is_an_archive_for_each_system_and_python() -> None:
 
 
 def test_an_archive_has_all_that_its_own_target_needs(tmp_path: Path) -> None:
-    """Conditions are answered for the target, not for this machine, and those of dependencies as well."""
+    """Missing dependencies of an archive are found with environment markers evaluated for its target, not for
+    this
+    machine.
+    """
     for name, version, *requires in (
         (
             "eurekube-provider",
@@ -78,7 +86,7 @@ def test_an_archive_has_all_that_its_own_target_needs(tmp_path: Path) -> None:
 
 
 def test_a_release_says_where_it_lies_and_a_tree_nothing() -> None:
-    """By the one setting that the package's metadata has."""
+    """A release's schema has homepage, repository and download URL; the committed schema has none of them."""
     assert served_schema("") == COMMITTED.read_text()
     document = json.loads(served_schema("https://forge.example.com/o/n"))
     assert {name: document[name] for name in ("homepage", "repository")} == dict.fromkeys(

@@ -1,4 +1,4 @@
-"""The schema of the package, from which SDKs are made."""
+"""The package schema, from which Pulumi SDKs are generated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def inputs_of(token: str) -> dict[str, Any]:
 
 
 def test_the_committed_schema_is_that_of_the_code() -> None:
-    """Else run ``make properties``, and generate the SDKs again."""
+    """The committed schema equals the code's; else run ``make properties`` and generate the SDKs again."""
     assert COMMITTED.read_text(encoding="utf-8") == schema_text()
     assert json.loads(schema_text()) == schema()
 
@@ -38,7 +38,9 @@ def test_the_committed_schema_is_that_of_the_code() -> None:
     ],
 )
 def test_every_property_is_there(token: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
-    """Nothing is forgotten, and nothing can be written that the program does not decide."""
+    """A resource has all properties of the provider, with a description, and no input that the provider
+    decides itself.
+    """
     known = schema()["resources"][token]
     assert set(known["inputProperties"]) == {camel(name) for name in inputs if name not in OURS}
     reported = {"status_is_enforced", "seen_incarnation"}  # bookkeeping, of no use to a program
@@ -47,17 +49,19 @@ def test_every_property_is_there(token: str, inputs: tuple[str, ...], outputs: t
 
 
 def test_an_instance_of_an_application_has_what_is_its_own() -> None:
-    """As for the check."""
+    """An application's instance has exactly the properties that the check accepts for one instance."""
     found = schema()["types"]["eurekube:index:ApplicationInstance"]["properties"]
     assert set(found) == {camel(name) for name in OWN}
 
 
 FIXED_OF_A_RESOURCE = {"onConflict": "fail", "drainSeconds": "0", "connection": "default"}
-"""By property the default as it is reported, of those that no instance has of its own."""
+"""Default, as described in the schema, of each property that no instance has of its own."""
 
 
 def test_no_default_says_what_a_person_did_not() -> None:
-    """An SDK would send it, and each state name it; it is reported, and the check fills it in."""
+    """Defaults stand in descriptions only, because an SDK would send a declared default and store it in
+    each state.
+    """
     for token in KINDS:
         assert not any("default" in each for each in inputs_of(token).values())
         descriptions = {name: inputs_of(token)[name]["description"] for name in FIXED_OF_A_RESOURCE}
@@ -69,7 +73,7 @@ def test_no_default_says_what_a_person_did_not() -> None:
 
 
 def test_choices_are_enums() -> None:
-    """With exactly the values that the check takes."""
+    """Enums have exactly the values that the check accepts."""
     for each in PROPERTIES:
         for value in each.choices:
             assert each.check(value) == value
@@ -77,7 +81,7 @@ def test_choices_are_enums() -> None:
 
 
 def test_credentials_are_secrets() -> None:
-    """Of the stack's provider and of a program's."""
+    """Credentials in the stack's and the program's provider configuration are secrets."""
     for keys in (schema()["config"]["variables"], schema()["provider"]["inputProperties"]):
         secret = {name for name, each in keys.items() if each.get("secret")}
         assert {"password", "token", "proxy", "connections"} == secret
@@ -85,13 +89,15 @@ def test_credentials_are_secrets() -> None:
 
 
 def test_all_functions_and_resources_are_served() -> None:
-    """By their tokens."""
+    """The schema has all functions, resources and components that the plugin serves."""
     assert schema()["functions"].keys() == FUNCTIONS.keys()
     assert schema()["resources"].keys() == {*KINDS, *COMPONENTS}
 
 
 def test_components_are_described_as_their_classes_are() -> None:
-    """Required, default, secret, and what each means; also of what stands within."""
+    """Components have their classes' required inputs, defaults, secrets and descriptions, also in nested
+    types.
+    """
     types = schema()["types"]
     operator, syncer = (schema()["resources"][f"eurekube:index:{name}"] for name in ("Operator", "Syncer"))
     assert (operator["isComponent"], syncer["isComponent"]) == (True, True)
@@ -117,7 +123,7 @@ def test_components_are_described_as_their_classes_are() -> None:
 
 
 def test_sdks_have_names_that_people_can_read() -> None:
-    """A status in Python is OUT_OF_SERVICE, and what every state has is optional in no language."""
+    """Enum values have readable names, and outputs that every state has are required."""
     made = schema()
     names = {each["value"]: each["name"] for each in made["types"]["eurekube:index:Status"]["enum"]}
     assert names == {

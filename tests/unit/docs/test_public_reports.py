@@ -1,4 +1,4 @@
-"""docs/project/public-reports.md names tests that exist, and each report once."""
+"""docs/project/public-reports.md names existing tests, and each report once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS = [line.split(" | ") for line in PAGE.splitlines() if line.startswith("| ["
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row[0])[3:40])
 def test_a_report_has_a_test(row: list[str]) -> None:
-    """The test that the last column names is there."""
+    """The test in the last column of a row exists."""
     assert len(row) == 4
     named = re.findall(r"`([\w/]+\.py)::(\w+)`", row[3])
     assert named
@@ -26,7 +26,7 @@ def test_a_report_has_a_test(row: list[str]) -> None:
 
 
 def test_each_report_stands_once() -> None:
-    """By its link."""
+    """No link to a report occurs twice."""
     links = re.findall(r"\((https://\S+)\)", PAGE)
     assert len(links) == len(set(links))
     assert all("/issues/" in link or "/pull/" in link or "/discussions/" in link for link in links)

@@ -1,4 +1,4 @@
-"""A release is refused where its parts disagree about the version; its workflows have the least rights."""
+"""Release checks: versions must agree, and workflows have minimal permissions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORKFLOWS = sorted((release.ROOT / ".github" / "workflows").glob("*.yml"))
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A tree that may be released as 1.2.3."""
+    """Return a source tree that may be released as 1.2.3."""
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n\n## 1.2.3 - 2026-01-01\n")
     (tmp_path / "charts" / "eurekube").mkdir(parents=True)
     (tmp_path / "charts" / "eurekube" / "Chart.yaml").write_text('version: 0.3.0\nappVersion: "1.2.3"\n')
@@ -29,13 +29,15 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_a_tag_that_is_the_version_is_released(tree: Path) -> None:
-    """The changelog has its heading, and the chart its appVersion; so it is without a tag, for a trial."""
+    """A tree whose tag, changelog and chart have the version may be released; a trial without a tag may,
+    too.
+    """
     assert release.disagreements("v1.2.3", tree, "1.2.3") == []
     assert release.disagreements("", tree, "1.2.3") == []
 
 
 def test_each_disagreement_is_named(tree: Path) -> None:
-    """With what would be right."""
+    """Each disagreement about the version is reported with the right value."""
     assert release.disagreements("v1.2.4", tree, "1.2.30") == [
         "the tag is v1.2.4, and eurekube_provider/version.py says 1.2.30: it should be v1.2.30",
         "CHANGELOG.md has no heading `## 1.2.30`",
@@ -44,8 +46,7 @@ def test_each_disagreement_is_named(tree: Path) -> None:
 
 
 def test_a_release_is_refused_while_a_page_says_that_there_is_none(tree: Path) -> None:
-    """The readers of what is released would learn that it cannot be had. A trial of any tree goes
-    on."""
+    """A release is refused while a page says that something is not published yet; a trial is not."""
     (tree / "docs").mkdir()
     (tree / "docs" / "page.md").write_text("No image is published yet.\n")
     (tree / "README.md").write_text("Package and chart are not published yet.\n")
@@ -57,7 +58,7 @@ def test_a_release_is_refused_while_a_page_says_that_there_is_none(tree: Path) -
 
 
 def test_a_release_is_refused_with_old_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is built, as for any other disagreement."""
+    """A release with outdated measurements is refused before anything is built."""
     old = "the record of P8 is older than v1.1.0"
     monkeypatch.setattr(release, "too_old", lambda names, tag: [old] if "P8" in names and tag else [])
     monkeypatch.setattr(release, "disagreements", lambda _: [])
@@ -67,7 +68,10 @@ def test_a_release_is_refused_with_old_measurements(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("repository", ["", "https://forge.example.com/o/n"])
 def test_the_package_s_page_leads_nowhere_that_is_not_there(repository: str) -> None:
-    """Links of the README lead to the release's files where the repository is known; else they are words."""
+    """In the package's description the README's links lead to the release's files, or become plain text if
+    the
+    repository is not known.
+    """
     readme = (release.ROOT / "README.md").read_text()
     text = long_description(readme, repository, "1.2.3")
     assert len(targets(readme)) > 30
@@ -80,12 +84,12 @@ def test_the_package_s_page_leads_nowhere_that_is_not_there(repository: str) -> 
 
 
 def test_this_tree_agrees_with_itself() -> None:
-    """It does so at any version; the heading of a changelog comes with the tag."""
+    """This tree has no disagreement about its version; the changelog's heading is needed only with a tag."""
     assert release.disagreements("") == []
 
 
 def test_the_manifest_for_kubectl_has_each_object_once(tmp_path: Path) -> None:
-    """The custom resources, the namespace, and the operator with the image of this version."""
+    """The manifest has the CRDs, the namespace and the operator of this version, each object once."""
     (made,) = release.install_manifest(tmp_path)
     objects = [item for item in yaml.safe_load_all(made.read_text()) if item]
     keys = [(item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]) for item in objects]
@@ -97,7 +101,7 @@ def test_the_manifest_for_kubectl_has_each_object_once(tmp_path: Path) -> None:
 
 
 def test_the_provenance_names_each_artefact_by_its_digest(tmp_path: Path) -> None:
-    """As an in-toto statement; a dry run says that nobody signed it."""
+    """The provenance is an in-toto statement with each artefact's digest, and marks a dry run as unsigned."""
     (tmp_path / "a.whl").write_bytes(b"content")
     said = release.provenance([tmp_path / "a.whl"], "c0ffee", "")
     assert said["_type"] == "https://in-toto.io/Statement/v1"
@@ -110,7 +114,7 @@ def test_the_provenance_names_each_artefact_by_its_digest(tmp_path: Path) -> Non
 
 
 def test_the_bill_of_materials_has_what_the_lock_has(tmp_path: Path) -> None:
-    """Each package of the image, by name and version."""
+    """The bill of materials lists each package of the image's lock file by name and version."""
     listed = json.loads(release.bill_of_materials(tmp_path).read_text())
     assert listed["bomFormat"] == "CycloneDX"
     assert listed["metadata"]["component"]["version"] == __version__
@@ -120,7 +124,10 @@ def test_the_bill_of_materials_has_what_the_lock_has(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_a_workflow_starts_without_rights_and_with_pinned_actions(path: Path) -> None:
-    """Each job names the rights that it needs; an action is a commit, with its version as a comment."""
+    """Each job names its permissions and a time-out, and each action is pinned to a commit with its version
+    as a
+    comment.
+    """
     workflow = yaml.safe_load(path.read_text())
     assert workflow["permissions"] == {}
     assert all("permissions" in job and "timeout-minutes" in job for job in workflow["jobs"].values())
@@ -130,7 +137,10 @@ def test_a_workflow_starts_without_rights_and_with_pinned_actions(path: Path) ->
 
 
 def test_only_what_publishes_may_show_an_identity() -> None:
-    """Of the tests nothing may; of the release each job that signs. None of them may write the repository."""
+    """Only jobs of the release that sign may get an identity token, and only the job that attaches files may
+    write the
+    repository.
+    """
     rights = {
         (path.stem, name): set(job["permissions"].items())
         for path in WORKFLOWS
@@ -143,7 +153,9 @@ def test_only_what_publishes_may_show_an_identity() -> None:
 
 
 def test_what_writes_the_repository_runs_nothing_of_it() -> None:
-    """It has the files that were made, and attaches them: install.yaml is one of them."""
+    """The job that may write the repository only downloads the built files and attaches them to the
+    release.
+    """
     (workflow,) = (yaml.safe_load(path.read_text()) for path in WORKFLOWS if path.stem == "release")
     steps = workflow["jobs"]["files"]["steps"]
     assert ["download-artifact" in step.get("uses", "") for step in steps] == [True, False]
@@ -152,7 +164,7 @@ def test_what_writes_the_repository_runs_nothing_of_it() -> None:
 
 
 def test_the_auditor_of_workflows_has_nothing_to_say() -> None:
-    """zizmor, without a network."""
+    """zizmor, run offline, reports nothing about the workflows."""
     auditor = Path(sys.executable).parent / "zizmor"
     done = subprocess.run(
         [auditor, "--offline", "--no-progress", "--quiet", *WORKFLOWS], capture_output=True, text=True

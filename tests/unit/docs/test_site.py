@@ -1,4 +1,4 @@
-"""The pages of the site lead to each other, and nowhere into a repository that is not there."""
+"""The documentation site: its navigation, its links, and the scripts that it carries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scripts import site, site_links, site_scripts
 
 
 def named(nav: Any) -> set[str]:
-    """The pages of a navigation, at whatever depth."""
+    """Return the pages in a navigation, at any depth."""
     if isinstance(nav, str):
         return {nav}
     values = nav.values() if isinstance(nav, dict) else nav
@@ -21,7 +21,7 @@ def named(nav: Any) -> set[str]:
 
 
 def test_each_page_is_in_the_navigation() -> None:
-    """Decisions by their list; nothing else is left out, and nothing is named that is not there."""
+    """The navigation has every page and no other; decisions are reached by their list."""
     nav = tomllib.loads((site.ROOT / "zensical.toml").read_text())["project"]["nav"]
     pages = {str(path.relative_to(site.DOCS)) for path in site.DOCS.rglob("*.md")}
     pages = {page for page in pages if not page.startswith("decisions/")} | {"decisions/index.md"}
@@ -35,7 +35,10 @@ BLOB = "https://forge.example.com/o/n/blob/main"
 def test_a_link_out_of_the_site_is_words_or_an_address(
     repository: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it is said where the repository is; links among pages, to the web and in code stay."""
+    """A link to a file outside the pages becomes a URL of the repository, or plain text if that is not known;
+    other
+    links stay.
+    """
     for name in ("docs/guides/page.md", "docs/guides/other.md", "docs/decisions/0001-a.md", "README.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -51,7 +54,7 @@ def test_a_link_out_of_the_site_is_words_or_an_address(
 
 
 def test_a_bar_in_code_of_a_table_has_no_backslash(tmp_path: Path) -> None:
-    """A forge wants one there, and the generator shows it; blocks stay as they are."""
+    """In a table's code the backslash before a bar, which a forge needs, is removed for the site."""
     page = tmp_path / "page.md"
     page.write_text("| `a\\|b` | c\\|d |\n\n```sh\ngrep 'x\\|y'\n```\n")
     assert site.page_for_the_site(page) == "| `a|b` | c\\|d |\n\n```sh\ngrep 'x\\|y'\n```\n"
@@ -62,7 +65,7 @@ BUNDLE = f'load("{MERMAID}");svg("http://www.w3.org/2000/svg")'
 
 
 def test_the_site_carries_what_draws_its_diagrams() -> None:
-    """The generator's script loads the site's own copy, from whichever page, and nothing from elsewhere."""
+    """The generator's script is changed to load the site's own Mermaid, and nothing else from other hosts."""
     ask = "ask(`https://api.example.com/${name}`)"
     script = f'{BUNDLE};other("https://cdn.example.com/lightbox.css");{ask}'
     assert site_scripts.carried(script) == (
@@ -73,13 +76,13 @@ def test_the_site_carries_what_draws_its_diagrams() -> None:
 
 @pytest.mark.parametrize("script", ["load(x)", BUNDLE * 2])
 def test_another_generator_is_not_changed_blindly(script: str) -> None:
-    """One whose script loads the diagrams in another way is refused."""
+    """A generator's script that does not load Mermaid exactly once is refused."""
     with pytest.raises(site_scripts.Unexpected, match="names Mermaid's address"):
         site_scripts.carried(script)
 
 
 def test_another_mermaid_is_refused(tmp_path: Path) -> None:
-    """The bytes must be those of Mermaid's authors, whatever the package calls them."""
+    """A Mermaid file with another SHA-256 than its authors' is refused."""
     with zipfile.ZipFile(tmp_path / "mermaidx-1.0-py3-none-any.whl", "w") as archive:
         archive.writestr(site_scripts.MERMAID, "alert(1)")
     with pytest.raises(site_scripts.Unexpected, match="has the SHA-256"):
@@ -87,7 +90,7 @@ def test_another_mermaid_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_scripts_and_styles_would_load_is_found(tmp_path: Path) -> None:
-    """An address of another host in either; names of XML are none."""
+    """URLs of other hosts in scripts and styles are reported, except XML namespaces."""
     (tmp_path / "bundle.0.min.js").write_text(BUNDLE)
     (tmp_path / "site.css").write_text("a{background:url(//cdn.example.com/x.png)}b{background:url(y.png)}")
     assert site_links.complaints(tmp_path) == [
@@ -97,7 +100,9 @@ def test_what_scripts_and_styles_would_load_is_found(tmp_path: Path) -> None:
 
 
 def test_dead_links_of_the_built_site_are_found(tmp_path: Path) -> None:
-    """As the generator made them. A link may lead to the web; nothing may be loaded from there."""
+    """Dead links of the built site are reported, and resources from other hosts; links to other hosts are
+    allowed.
+    """
     (tmp_path / "start").mkdir()
     (tmp_path / "style.css").touch()
     (tmp_path / "start" / "index.html").write_text(

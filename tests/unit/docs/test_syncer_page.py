@@ -1,4 +1,4 @@
-"""docs/reference/syncer.md names what the custom resource EurekaSyncer has."""
+"""docs/reference/syncer.md has the fields of the custom resource EurekaSyncer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "syncer.md").read_tex
 
 
 def properties(schema: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    """All fields of a schema, nested ones by their dotted names."""
+    """Yield all fields of a schema, nested ones by their dotted names."""
     for name, one in schema["properties"].items():
         if "properties" in one:
             yield from properties(one, f"{prefix}{name}.")
@@ -22,7 +22,7 @@ def properties(schema: dict[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def test_each_field_of_the_spec_has_a_row() -> None:
-    """With its dotted name, as a user writes it; and no row is of a field that is not there."""
+    """The table has exactly one row for each field of the spec, by its dotted name, in the CRD's order."""
     (document,) = (crd for crd in crd_documents() if crd["spec"]["names"]["kind"] == "EurekaSyncer")
     schema = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     table = PAGE.partition("## Fields")[2].partition("\n## ")[0].partition("### ")[0]

@@ -1,4 +1,4 @@
-"""A clone's first check of types begins with what another clone's check has left."""
+"""The first type check of a clone starts with the mypy cache of another clone."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from scripts.type_check import check
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's cache folder."""
+    """Set the user's cache folder to one of the test's own."""
     folder = tmp_path / "cache"
     monkeypatch.setenv("EUREKUBE_CACHE", str(folder))
     return folder
 
 
 def mypy(code: int = 0) -> list[str]:
-    """In place of mypy: writes one more line into its cache, and ends with ``code``."""
+    """Return a command in place of mypy, which adds to its cache and ends with ``code``."""
     program = (
         "import sys, pathlib; folder = pathlib.Path('.mypy_cache'); folder.mkdir(exist_ok=True);"
         f"(folder / 'known').open('a').write('checked '); sys.exit({code})"
@@ -28,18 +28,18 @@ def mypy(code: int = 0) -> list[str]:
 
 
 def clone(folder: Path) -> Path:
-    """An empty one."""
+    """Make an empty clone."""
     folder.mkdir()
     return folder
 
 
 def known(project: Path) -> str:
-    """Return the leftovers of its checks."""
+    """Return the content of a clone's mypy cache."""
     return (project / ".mypy_cache" / "known").read_text()
 
 
 def test_the_first_check_begins_with_what_another_clone_left(tmp_path: Path) -> None:
-    """And those after it with its own."""
+    """A clone's first check starts with another clone's cache, its later ones with its own."""
     one, other = clone(tmp_path / "one"), clone(tmp_path / "other")
     assert check(one, mypy()) == 0
     assert check(one, mypy()) == 0
@@ -51,7 +51,7 @@ def test_the_first_check_begins_with_what_another_clone_left(tmp_path: Path) -> 
 
 
 def test_a_check_that_fails_says_so_and_leaves_nothing_to_others(tmp_path: Path) -> None:
-    """Nobody begins with what was left half made."""
+    """A failed check returns its exit code and shares no cache."""
     one, other = clone(tmp_path / "one"), clone(tmp_path / "other")
     assert check(one, mypy(1)) == 1
     assert check(other, mypy()) == 0
@@ -61,7 +61,7 @@ def test_a_check_that_fails_says_so_and_leaves_nothing_to_others(tmp_path: Path)
 def test_without_a_cache_folder_types_are_checked_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only slower."""
+    """Without a cache folder types are checked without a shared cache."""
     for name in ("EUREKUBE_CACHE", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     assert check(clone(tmp_path / "one"), mypy(2)) == 2

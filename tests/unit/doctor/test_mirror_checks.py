@@ -26,7 +26,7 @@ def found(
     there: tuple[str, ...] = (),
     now: float = NOW,
 ) -> list[Finding]:
-    """Return the findings about mirrors."""
+    """Return the findings about these mirrors."""
     instances = [
         Instance(name, f"vm-{number}", "h", f"192.0.2.{number}", Port(80))
         for number, name in enumerate(there)
@@ -35,13 +35,13 @@ def found(
 
 
 def service(name: str, mirror: str = "") -> Object:
-    """A Service: a person's, or a mirror's."""
+    """Return a Service of a person, or of a mirror if one is named."""
     labels = {MIRROR_LABEL: mirror} if mirror else {}
     return {"metadata": {"namespace": "shop", "name": name, "labels": labels}}
 
 
 def test_a_mirror_that_is_well_has_no_finding() -> None:
-    """Nor one that is paused, or holds removals, which ends by itself."""
+    """A mirror without problems has no finding, nor has one that is paused or holds removals for a while."""
     well = mirror("review", mirror_status(read=READ))
     assert found(well, services=(service("review", "review"),), slices=(mirror_slice("review"),)) == []
     for kind in ("Paused", "RemovalsHeld"):
@@ -50,7 +50,9 @@ def test_a_mirror_that_is_well_has_no_finding() -> None:
 
 
 def test_a_service_of_a_persons_is_named() -> None:
-    """With both ways out; not where the mirror adds to it."""
+    """A person's Service under the mirror's name is a finding with both remedies, unless the mirror
+    attaches to it.
+    """
     (finding,) = found(mirror("review", mirror_status()), services=(service("review"),))
     assert (finding.fault, finding.subject) == (Fault.MIRROR_NAME_TAKEN, "EurekaMirror shop/review")
     assert "is somebody's" in finding.problem
@@ -60,7 +62,7 @@ def test_a_service_of_a_persons_is_named() -> None:
 
 
 def test_two_that_come_to_one_name_are_named() -> None:
-    """Two applications of one pattern, and two mirrors."""
+    """Two applications of a pattern, or two mirrors, with the same Service name are a finding."""
     pattern = mirror("all", mirror_status("A_B"), pattern="*", allow=["*"])
     (finding,) = found(pattern, there=("A_B", "A-B"))
     assert finding.fault is Fault.MIRROR_NAME_TAKEN
@@ -74,7 +76,10 @@ def test_two_that_come_to_one_name_are_named() -> None:
 
 
 def test_a_mirror_that_nobody_serves_is_named() -> None:
-    """One that nobody looked at, and one that nobody looks at any more; one that is cut off says by what."""
+    """A mirror that no operator has read yet, or whose last read was long ago, is a finding; one that cannot
+    reach
+    Eureka gets its operator's message.
+    """
     (finding,) = found(mirror("review"))
     assert finding.fault is Fault.MIRROR_NOT_SERVED
     assert "--mirrors" in finding.remedy
@@ -86,7 +91,9 @@ def test_a_mirror_that_nobody_serves_is_named() -> None:
 
 
 def test_what_the_operator_says_is_passed_on() -> None:
-    """By condition, or by the reason of Synced; and a spec that cannot be read is a finding of its own."""
+    """A mirror's failing condition becomes a finding with its remedy; an unreadable spec is a finding of
+    its own.
+    """
     (finding,) = found(mirror("review", mirror_status(NotAttached="there is no such Service")))
     assert finding.problem == "its operator says NotAttached: there is no such Service"
     assert finding.remedy == MIRROR_REMEDIES["NotAttached"]
@@ -99,14 +106,14 @@ def test_what_the_operator_says_is_passed_on() -> None:
 
 
 def test_what_a_mirror_that_is_gone_left_is_named() -> None:
-    """Slices and Services of ours; of others nothing is said."""
+    """Services and slices left by a deleted mirror are a finding; other owners' objects are not."""
     (finding,) = found(services=(service("review", "gone"), service("x")), slices=(mirror_slice("gone"),))
     assert finding.fault is Fault.MIRROR_LEFTOVER
     assert finding.remedy == "kubectl delete --namespace shop service/review endpointslice/review-0"
 
 
 def test_mirrors_that_may_not_be_read_are_not_judged() -> None:
-    """Their slices would pass for what nobody cares for."""
+    """When mirrors may not be read, their slices are not reported as leftovers."""
     slices = (mirror_slice("review"),)
     for mirrors, faults in ((None, []), ((), [Fault.MIRROR_LEFTOVER])):
         snapshot = Snapshot(CLUSTER, mirrors=mirrors, slices=slices)

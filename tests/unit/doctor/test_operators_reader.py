@@ -1,4 +1,4 @@
-"""The leader, as the Leases of a cluster and a few instances tell."""
+"""Reading of the operators' state from a cluster's Leases and some instances."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ LABEL = "eurekube.io/operator"
 
 
 class Api:
-    """A cluster whose Leases are these, one list after the other."""
+    """A fake cluster that returns these Leases, the next list at each look."""
 
     def __init__(self, *looks: list[dict[str, Any]], error: KubernetesError | None = None) -> None:
         self._looks, self._error = list(looks), error
         self.asked: list[dict[str, str]] = []
 
     def get(self, path: str, query: dict[str, str]) -> dict[str, Any]:
-        """By label, then by name."""
+        """Return Leases by label or by name."""
         assert path == "/apis/coordination.k8s.io/v1/leases"
         self.asked.append(query)
         if self._error:
@@ -38,7 +38,7 @@ class Api:
 
 
 def lease(name: str, seconds_ago: float, *, has_label: bool = True) -> dict[str, Any]:
-    """A Lease that somebody holds."""
+    """Return a Lease held by ``pod-1`` and renewed this many seconds ago."""
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime(time.time() - seconds_ago))
     labels = {"labels": {LABEL: "eurekube"}} if has_label else {}
     return {
@@ -48,14 +48,14 @@ def lease(name: str, seconds_ago: float, *, has_label: bool = True) -> dict[str,
 
 
 class Eureka:
-    """Reads single instances past the caches."""
+    """A fake server that answers uncached reads."""
 
     def __init__(self, *held: Instance, fails: bool = False) -> None:
         self.held, self.fails = {one.key: one for one in held}, fails
         self.asked: list[str] = []
 
     def read(self, application: str, instance_id: str) -> Instance | None:
-        """One of them."""
+        """Return an instance, or raise if the server fails."""
         self.asked.append(instance_id)
         if self.fails:
             raise RegistryUnreachable("no answer")
@@ -63,12 +63,14 @@ class Eureka:
 
 
 def found(api: Any, *eurekas: tuple[Any, list[Instance]], namespaces: tuple[str, ...] = ()) -> Any:
-    """Return the result of a read, without waiting."""
+    """Read the operators without pauses."""
     return read_operators(api, "uid-1", eurekas, namespaces, [], lambda _: None)
 
 
 def test_leases_of_all_versions_and_names_are_found() -> None:
-    """By the label; and by the name that every operator without one of its own has."""
+    """Leases are found by their label, and by the default name, which earlier versions used without a
+    label.
+    """
     leases = [
         lease("eurekube-leader", 1, has_label=False),
         lease("west-leader", 1),
@@ -79,7 +81,9 @@ def test_leases_of_all_versions_and_names_are_found() -> None:
 
 
 def test_a_lease_that_seems_old_is_looked_at_again() -> None:
-    """The clocks of two machines may differ; one that lives is renewed meanwhile."""
+    """A Lease that seems expired is read a second time, as clocks may differ: a living holder has renewed
+    it.
+    """
     now = time.time()
     lives = found(Api([lease("a", 40)], [lease("a", 36)]))
     assert [one.is_alive(now) for one in lives.states] == [True]
@@ -92,7 +96,10 @@ def test_a_lease_that_seems_old_is_looked_at_again() -> None:
 
 
 def test_when_an_instance_was_renewed_last_is_read_past_the_caches() -> None:
-    """Of those that the list shows as renewed last, in the namespaces that are looked at."""
+    """The last renewal is taken from uncached reads of the instances listed as renewed last, in the
+    namespaces asked
+    for.
+    """
     shift = int((time.time() - 1_800_000_000.0) * 1000)
 
     def one(name: str, seconds_ago: float, **more: Any) -> Instance:

@@ -1,4 +1,4 @@
-"""The doctor's workloads and addresses, of the pods that it lists."""
+"""Workloads and addresses that the doctor derives from listed pods."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from eurekube_provider.doctor.workload_checks import Workload
 
 
 def pod(name: str, app: str = "rating", created: str = "2026-01-01T00:00:00Z", **more: Any) -> dict[str, Any]:
-    """A pod of the namespace shop."""
+    """Return a pod of the namespace shop."""
     metadata = {"namespace": "shop", "name": name, "labels": {"app": app}, "creationTimestamp": created}
     return {"metadata": {**metadata, **more}, "spec": {}, "status": {}}
 
 
 def test_each_workload_has_its_newest_pod() -> None:
-    """One that is on its way out is none; a pod of no workload is a workload of its own."""
+    """A workload gets its newest pod that is not being deleted; a pod without a workload becomes one of
+    its own.
+    """
     spec = {
         "selector": {"matchLabels": {"app": "rating"}},
         "template": {"metadata": {"labels": {"app": "rating"}}},
@@ -35,7 +37,7 @@ def test_each_workload_has_its_newest_pod() -> None:
 
 
 def test_a_pod_is_found_by_each_address_of_its_own() -> None:
-    """By that of its second family, too; not by its node's."""
+    """A pod is found by its addresses of both IP families, but not by its node's address."""
     both = {**pod("both"), "status": {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}}
     of_node = {**pod("of-node"), "spec": {"hostNetwork": True}, "status": {"podIP": "10.0.0.9"}}
     _, by_address = attributed([both, of_node], [])

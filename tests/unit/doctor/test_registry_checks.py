@@ -1,4 +1,4 @@
-"""Findings of the doctor about syncers, Eureka's instances and its servers."""
+"""The doctor's findings about syncers, instances in Eureka and its servers."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ NOW = 1_800_000_000.0
 
 
 def held(instance_id: str, **fields: Any) -> Instance:
-    """Return Eureka's instances of ORDER."""
+    """Return an instance of ORDER as Eureka holds it."""
     return Instance("ORDER", instance_id, "vm", "10.0.0.9", Port(8080), **fields)
 
 
 def test_what_cannot_be_asked_for_is_found() -> None:
-    """With the reason of each; of very many the first."""
+    """Instances that no request can name are one finding with their reasons, shortened if they are many."""
     odd = [held(f"a/{number}", unreadable=f"no request can name {number}") for number in range(7)]
     (found,) = registry_checks.unreadable_findings("default", [held("good"), *odd])
     assert (found.fault, found.subject) == (Fault.UNREADABLE_INSTANCE, "Eureka default")
@@ -46,7 +46,9 @@ def test_what_cannot_be_asked_for_is_found() -> None:
 
 
 def test_who_registered_itself_out_of_service_is_found() -> None:
-    """A status that a person or a Eurekube set is no finding: it can be taken back."""
+    """An instance that registered itself as OUT_OF_SERVICE is a finding; a status set by a person or
+    Eurekube is not.
+    """
     out = Status.OUT_OF_SERVICE
     by_person = held("person", status=out, overridden_status=out)
     by_stack = held("stack", status=out, metadata={"eurekube.owner": "stack/a/b/c/d"})
@@ -57,7 +59,7 @@ def test_who_registered_itself_out_of_service_is_found() -> None:
 
 
 def item(mode: str = "pod", conditions: Any = None, **spec: Any) -> dict[str, Any]:
-    """A EurekaSyncer of the Service rating."""
+    """Return a EurekaSyncer object for the Service rating."""
     found = {
         "metadata": {"namespace": "shop", "name": "rating"},
         "spec": {"mode": mode, "selector": {"app": "rating"}, **spec},
@@ -66,25 +68,25 @@ def item(mode: str = "pod", conditions: Any = None, **spec: Any) -> dict[str, An
 
 
 def syncer(mode: str = "pod", **spec: Any) -> Syncer:
-    """A syncer as it is read."""
+    """Return a parsed syncer."""
     return Syncer.from_object(item(mode, **spec))
 
 
 def service(*ports: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    """The Service."""
+    """Return the Service rating with these ports."""
     metadata = {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}
     return {"metadata": metadata, "spec": {"ports": list(ports), "selector": {"app": "rating"}, **spec}}
 
 
 def endpoints(*ports: dict[str, Any], of: str = "rating") -> dict[str, Any]:
-    """A Service's EndpointSlice: one pod at 10.0.0.1."""
+    """Return a Service's EndpointSlice with one pod at 10.0.0.1."""
     labels = {"kubernetes.io/service-name": of}
     metadata = {"namespace": "shop", "name": "rating-x", "labels": labels}
     return {"metadata": metadata, "ports": list(ports), "endpoints": [{"addresses": ["10.0.0.1"]}]}
 
 
 def deployment(**container: Any) -> Workload:
-    """Return the Deployment that runs its pods."""
+    """Return the Deployment that runs the Service's pods."""
     one = {"name": "app", "ports": [{"name": "web", "containerPort": 8443}], **container}
     template = {"metadata": {"labels": {"app": "rating"}}, "spec": {"containers": [one]}}
     metadata = {"namespace": "shop", "name": "rating"}
@@ -92,7 +94,7 @@ def deployment(**container: Any) -> Workload:
 
 
 def instance(place: str = "10.0.0.1", app: str = "rating", host: str = "", **more: Any) -> Instance:
-    """An instance that registered itself, unless an owner is given."""
+    """Return an instance, self-registered unless an owner is given."""
     owner = more.pop("owner", "")
     metadata = {"eurekube.owner": owner} if owner else {}
     return Instance(
@@ -101,7 +103,9 @@ def instance(place: str = "10.0.0.1", app: str = "rating", host: str = "", **mor
 
 
 def test_a_lease_that_is_too_short() -> None:
-    """The patch names the shortest that will do."""
+    """A lease too short for its renewal interval is a finding, and the patch sets the shortest sufficient
+    one.
+    """
     assert list(lease_findings(syncer())) == []
     (finding,) = lease_findings(syncer(lease={"renewalIntervalSeconds": 5, "durationSeconds": 8}))
     assert finding.patch is not None
@@ -120,7 +124,9 @@ def test_a_lease_that_is_too_short() -> None:
     ],
 )
 def test_a_name_that_only_pods_resolve(made: Any, better: str | None) -> None:
-    """An address that callers outside can reach replaces it, where there is one."""
+    """A cluster-internal host name is a finding; the patch advertises an address reachable from outside,
+    if one exists.
+    """
     (finding,) = host_name_findings(syncer("service", advertise="ClusterDNS"), [made], "cluster.local")
     assert "rating.shop.svc.cluster.local" in finding.problem
     assert (finding.patch.body["spec"]["advertise"] if finding.patch else None) == better
@@ -143,7 +149,9 @@ def test_a_name_that_only_pods_resolve(made: Any, better: str | None) -> None:
     ],
 )
 def test_https_on_a_port_that_speaks_http(port: Any, container: Any, sign: str) -> None:
-    """Kubernetes often knows; without a sign nothing is said."""
+    """A secure port that a name, appProtocol or probe shows to speak HTTP is a finding; without a sign it
+    is none.
+    """
     asked = syncer(securePort=8443)
     found = list(secure_port_findings(asked, service(), [endpoints(port)], [deployment(**container)]))
     assert [sign in one.problem for one in found] == ([True] if sign else [])
@@ -154,7 +162,7 @@ def test_https_on_a_port_that_speaks_http(port: Any, container: Any, sign: str) 
 
 
 def condition(kind: str, status: str, reason: str = "", message: str = "why") -> dict[str, str]:
-    """A condition of a syncer."""
+    """Return a condition of a syncer."""
     return {"type": kind, "status": status, "reason": reason or kind, "message": message}
 
 
@@ -163,7 +171,7 @@ LEFT_OUT = condition("EndpointsLeftOut", "True", message="1 endpoint")
 
 
 def test_endpoints_that_are_left_out_hide_no_other_trouble() -> None:
-    """They are a fault of their own, which may be meant, and is passed over by its name."""
+    """Endpoints left out are a finding with a name of its own, so that it can be ignored alone."""
     down = condition("Synced", "False", "EurekaUnreachable")
     for conditions, faults in (
         ([condition("Ready", "True"), SYNCED, LEFT_OUT], ["EndpointsLeftOut"]),
@@ -183,7 +191,10 @@ def test_endpoints_that_are_left_out_hide_no_other_trouble() -> None:
     ],
 )
 def test_several_services_with_the_label(names: tuple[str, ...], held: int, said: str | None) -> None:
-    """Where nobody can tell which is meant, and where Eureka still holds what an earlier operator took."""
+    """Several Services with the selected label are a finding if none can be preferred, or if Eureka still
+    holds
+    another one's instances.
+    """
     http, metrics = {"name": "http", "port": 8080}, {"name": "metrics", "port": 9090}
     services = [
         {**service(port), "metadata": {**service()["metadata"], "name": name}}
@@ -231,7 +242,10 @@ def test_several_services_with_the_label(names: tuple[str, ...], held: int, said
     ],
 )
 def test_what_the_operator_says(conditions: Any, said: str | None) -> None:
-    """Once; what has a finding of its own, or was a person's wish, is passed over."""
+    """A syncer's failing conditions become one finding; those with a finding of their own, or wished by a
+    person, are
+    left out.
+    """
     found = [one.problem for one in condition_findings(item(conditions=conditions), syncer())]
     assert found == ([said] if said else [])
 
@@ -241,14 +255,18 @@ def test_what_the_operator_says(conditions: Any, said: str | None) -> None:
     [("why", REMEDIES["NoPort"]), ("why; to fix it: set spec.port to 8080", "set spec.port to 8080")],
 )
 def test_what_fixes_it_is_not_said_twice(message: str, remedy: str) -> None:
-    """The operator's sentence may end with it; that of an older operator does not."""
+    """A remedy at the end of the operator's message becomes the finding's remedy; else the doctor's own is
+    used.
+    """
     reported = [condition("Ready", "True"), SYNCED, condition("NoPort", "True", message=message)]
     (finding,) = condition_findings(item(conditions=reported), syncer())
     assert (finding.problem, finding.remedy) == ("its operator says NoPort: why", remedy)
 
 
 def test_a_pod_that_registers_itself() -> None:
-    """At an endpoint of the syncer's, under its name; not elsewhere, and not what we registered."""
+    """A self-registered instance at an endpoint of a syncer's application is a finding; other instances
+    are not.
+    """
     port = {"name": "http", "port": 8080}
 
     def found(*held: Instance, runs: tuple[Workload, ...] = (deployment(),), pod: str = "") -> list[Finding]:
@@ -278,7 +296,9 @@ def test_a_pod_that_registers_itself() -> None:
 
 
 def test_host_names_of_what_registered_itself() -> None:
-    """A pod's name, or a name of the cluster's; a machine's short name is its network's matter."""
+    """A self-registered host name that is a pod's or a cluster's is a finding; a machine's short name is
+    not.
+    """
     pods = {"10.0.0.1": registry_checks.Pod("rating-1", "10.0.0.1", deployment())}
 
     def found(one: Instance, served: frozenset[str] = frozenset()) -> list[Finding]:
@@ -297,13 +317,15 @@ def test_host_names_of_what_registered_itself() -> None:
 
 
 def test_one_port_for_both() -> None:
-    """Spring takes the secure one."""
+    """The same number for plain and secure port is a finding, because Spring clients call the secure one."""
     (finding,) = registry_checks.secure_port_findings([instance(secure_port=Port(8080)), instance()])
     assert finding.fault is Fault.SECURE_PORT_BY_MISTAKE
 
 
 def test_vip_addresses_that_differ_in_case() -> None:
-    """The syncer follows a self-registered instance's spelling, and keeps its other names."""
+    """VIP addresses that differ only in case are a finding; the patch gives a syncer the self-registered
+    spelling.
+    """
     ours = instance("10.0.0.2", vip_address="rating,stars", owner="cluster/lab/shop/rating")
     theirs = instance("192.0.2.1", vip_address="Rating")
     held = [ours, theirs]
@@ -316,7 +338,7 @@ def test_vip_addresses_that_differ_in_case() -> None:
 
 
 def test_one_spelling_of_somebody_elses_outvotes_nobody() -> None:
-    """Anybody may register in Eureka, and does not decide the name of a thousand of our instances."""
+    """One foreign instance with another spelling does not decide the spelling for many of ours."""
     ours = [instance(f"10.0.0.{n}", vip_address="rating", owner="cluster/eks/shop/rating") for n in range(5)]
     theirs = instance("192.0.2.1", vip_address="RaTiNg")
     (finding,) = registry_checks.vip_findings([*ours, theirs], [syncer(vipAddress="rating")], CLUSTER)
@@ -325,7 +347,7 @@ def test_one_spelling_of_somebody_elses_outvotes_nobody() -> None:
 
 
 def test_self_preservation_is_judged_by_who_should_have_renewed() -> None:
-    """Instances that came a moment ago lower no share of heartbeats that anybody missed."""
+    """Self-preservation is judged by the renewals of instances old enough to have renewed."""
     old, new = int((NOW - 3600) * 1000), int((NOW - 30) * 1000)
     few, enough = FrontPage(17, 4), FrontPage(17, 18)
 
@@ -340,7 +362,9 @@ def test_self_preservation_is_judged_by_who_should_have_renewed() -> None:
 
 
 def test_servers_that_disagree() -> None:
-    """One finding, which names the first of them and each server's word."""
+    """Instances on which servers disagree are one finding, with the first of them and each server's
+    status.
+    """
     differing = [
         (("RATING", f"r-{number}"), {"http://a": Status.UP, "http://b": None}) for number in range(7)
     ]
@@ -351,7 +375,7 @@ def test_servers_that_disagree() -> None:
 
 
 def test_a_namespace_is_not_blamed_for_others() -> None:
-    """Asked for one, the doctor judges of Eureka's instances only what this one has to do with."""
+    """With a namespace given, only instances related to its syncers are judged."""
     strange = instance("192.0.2.1", "else", secure_port=Port(8080))
     related = instance("192.0.2.2", "Rating", secure_port=Port(8080))
     snapshot = Snapshot(
@@ -365,7 +389,7 @@ def test_a_namespace_is_not_blamed_for_others() -> None:
 
 
 def test_a_syncer_that_cannot_be_read_hides_no_other() -> None:
-    """An older CRD accepted it."""
+    """A syncer with an invalid spec, as an older CRD accepted, is a finding and does not end the check."""
     bad = item()
     bad["spec"]["mode"] = "both"
     (finding,) = findings_of(Snapshot(CLUSTER, syncers=(bad,)), Requirements(), NOW)
@@ -373,7 +397,7 @@ def test_a_syncer_that_cannot_be_read_hides_no_other() -> None:
 
 
 def test_all_checks_see_what_a_syncer_selects() -> None:
-    """Its Service, its slices and its workload; those of other Services and namespaces are not blamed."""
+    """Checks judge a syncer's own Service, slices and workload, and no other Service or namespace."""
     port = {"name": "http", "port": 8080}
     other = {**service(port), "metadata": {"namespace": "shop", "name": "other"}}
     elsewhere = {**service(port), "metadata": {"namespace": "else", "name": "rating"}}

@@ -25,7 +25,7 @@ SOUND = {"preStop": {"sleep": {"seconds": 120}}}
 
 
 def container(name: str = "app", lifecycle: Any = None, **more: Any) -> dict[str, Any]:
-    """A container that serves at 8080."""
+    """Return a container that listens at port 8080."""
     hook = {"lifecycle": lifecycle} if lifecycle else {}
     return {"name": name, "ports": [{"name": "http", "containerPort": 8080}], **hook, **more}
 
@@ -33,7 +33,7 @@ def container(name: str = "app", lifecycle: Any = None, **more: Any) -> dict[str
 def workload(
     *containers: dict[str, Any], grace: int | None = 150, kind: str = "Deployment", **spec: Any
 ) -> Workload:
-    """A workload of the namespace shop, ready for long enough by default."""
+    """Return a workload of the namespace shop, with a sufficient minReadySeconds by default."""
     pod: dict[str, Any] = {"containers": list(containers)}
     if grace is not None:
         pod["terminationGracePeriodSeconds"] = grace
@@ -47,24 +47,26 @@ def workload(
 
 
 def found(one: Workload, hook: PreStopHook = PreStopHook.SLEEP, **drain: float) -> list[Finding]:
-    """Return the findings about its end."""
+    """Return the drain findings of a workload."""
     return list(drain_findings(one, Drain(**drain), hook))
 
 
 def body(finding: Finding) -> Any:
-    """Return the change in its patch."""
+    """Return the body of a finding's patch."""
     assert finding.patch is not None
     return finding.patch.body
 
 
 def test_nothing_is_said_of_a_workload_that_drains() -> None:
-    """A preStop as long as the arithmetic, a grace period that is longer, ready for as long before."""
+    """A workload with a long enough preStop, grace period and minReadySeconds has no finding."""
     assert found(workload(container(lifecycle=SOUND))) == []
     assert found(workload(container(lifecycle=SOUND), {"name": "logs"})) == []  # serves nobody
 
 
 def test_a_pod_that_ends_at_once() -> None:
-    """The patch gives a preStop and the time for it, to the container that lacks it alone."""
+    """A container without a preStop is a finding; the patch adds one to this container, and a grace
+    period.
+    """
     (finding,) = found(workload(container(), container("proxy", SOUND), grace=None))[:1]
     assert finding.fault is Fault.NO_PRE_STOP
     assert "container app has no preStop and ends at once" in finding.problem
@@ -81,7 +83,7 @@ def test_a_pod_that_ends_at_once() -> None:
 
 
 def test_older_clusters_sleep_by_a_command() -> None:
-    """Before 1.30 the kubelet does not."""
+    """For clusters before 1.30, which have no sleep hook, the patch runs the command ``sleep``."""
     (finding,) = found(workload(container()), PreStopHook.EXEC)
     (patched,) = body(finding)["spec"]["template"]["spec"]["containers"]
     assert patched["lifecycle"] == {"preStop": {"exec": {"command": ["sleep", "120"]}}}
@@ -100,7 +102,7 @@ def test_older_clusters_sleep_by_a_command() -> None:
     ],
 )
 def test_a_sleep_that_is_too_short_is_made_longer(hook: Any, fixed: Any) -> None:
-    """The rest of its preStop stays as it is."""
+    """The patch changes only the number of seconds in a preStop that sleeps too short."""
     (finding,) = found(workload(container(lifecycle={"preStop": hook})))
     assert finding.fault is Fault.PRE_STOP_TOO_SHORT
     (patched,) = body(finding)["spec"]["template"]["spec"]["containers"]
@@ -111,14 +113,14 @@ def test_a_sleep_that_is_too_short_is_made_longer(hook: Any, fixed: Any) -> None
     "hook", [{"httpGet": {"path": "/drain", "port": 8080}}, {"exec": {"command": ["sh", "-c", "drain"]}}]
 )
 def test_a_prestop_that_does_something_else_is_not_overwritten(hook: Any) -> None:
-    """A person must say how it waits; the sentence says for how long."""
+    """A preStop without a sleep gets no patch; the remedy says for how long it must wait."""
     (finding,) = found(workload(container(lifecycle={"preStop": hook})))
     assert (finding.fault, finding.patch) == (Fault.NO_PRE_STOP, None)
     assert "sleep for 120 s, after what it does already" in finding.remedy
 
 
 def live(one: Workload, *more: dict[str, Any], **spec: Any) -> Workload:
-    """The workload with a pod of it as admission left it: with further containers, and other fields."""
+    """Return the workload with a running pod that admission gave more containers and other fields."""
     containers = [*one.pod_spec["containers"], *more]
     pod = {
         "metadata": {"namespace": "shop", "name": "rating-x"},
@@ -137,7 +139,9 @@ def live(one: Workload, *more: dict[str, Any], **spec: Any) -> Workload:
     ],
 )
 def test_a_container_that_the_template_lacks(name: str, where: str) -> None:
-    """An injected sidecar is in the pods alone: no patch of the template fixes it."""
+    """An injected sidecar without a preStop is a finding without a patch, because the template does not
+    have it.
+    """
     sound = workload(container(lifecycle=SOUND))
     assert found(live(sound)) == []
     (finding,) = found(live(sound, container(name)))
@@ -154,7 +158,9 @@ def test_a_container_that_the_template_lacks(name: str, where: str) -> None:
 
 
 def test_what_admission_changed_of_the_templates_own() -> None:
-    """Once it is rolled out; what the template lacks as well is reported once, with its patch."""
+    """A running pod that differs from its rolled-out template is a finding; a fault of the template is
+    reported once.
+    """
     sound = workload(container(lifecycle=SOUND), replicas=2)
     cut = {"terminationGracePeriodSeconds": 30}
     (finding,) = found(live(replace(sound, item={**sound.item, "status": {"updatedReplicas": 2}}), **cut))
@@ -165,7 +171,7 @@ def test_what_admission_changed_of_the_templates_own() -> None:
 
 
 def test_a_native_sidecar_that_drains_at_once() -> None:
-    """Its own preStop, if it is none that waits; the patch is of the init container."""
+    """A native sidecar with too short a sleep is a finding; the patch changes the init container."""
     draining = {"preStop": {"exec": {"command": ["sh", "-c", "sleep 5; drain"]}}}
     sidecar = container("proxy", draining, restartPolicy="Always")
     one = workload(container(lifecycle=SOUND))
@@ -177,7 +183,7 @@ def test_a_native_sidecar_that_drains_at_once() -> None:
 
 
 def test_a_grace_period_that_cuts_the_sleep_off() -> None:
-    """Kubernetes' own default of 30 s does, and says nothing."""
+    """A grace period shorter than the preStop's sleep is a finding, also Kubernetes' default of 30 s."""
     long = {"preStop": {"exec": {"command": ["sleep", "200"]}}}
     (finding,) = found(workload(container(lifecycle=long), grace=None))
     assert finding.fault is Fault.GRACE_PERIOD_TOO_SHORT
@@ -185,14 +191,16 @@ def test_a_grace_period_that_cuts_the_sleep_off() -> None:
 
 
 def test_tuned_caches_ask_for_less() -> None:
-    """The expectation follows from the caches as they were given."""
+    """With shorter caches shorter times are enough."""
     short = workload(container(lifecycle={"preStop": {"sleep": {"seconds": 60}}}), minReadySeconds=60)
     assert found(short, client_fetch_seconds=5, load_balancer_cache_seconds=0) == []
     assert [one.fault for one in found(short)] == [Fault.PRE_STOP_TOO_SHORT, Fault.MIN_READY_TOO_SHORT]
 
 
 def test_a_rollout_that_is_too_fast() -> None:
-    """With a deadline for it that the API server accepts."""
+    """Too short a minReadySeconds is a finding; the patch also raises a progress deadline that would be
+    too short.
+    """
     (finding,) = found(workload(container(lifecycle=SOUND), minReadySeconds=0))
     assert body(finding) == {"spec": {"minReadySeconds": 120}}
     (finding,) = found(workload(container(lifecycle=SOUND), progressDeadlineSeconds=60, minReadySeconds=0))
@@ -200,7 +208,7 @@ def test_a_rollout_that_is_too_fast() -> None:
 
 
 def test_pods_that_wait_for_callers_need_no_time() -> None:
-    """The readiness gate is as good as minReadySeconds, and fixes it where that is asked for."""
+    """The readiness gate replaces minReadySeconds, and with ``wants_gate`` the patch declares the gate."""
     gates = [{"conditionType": "example.org/other"}, {"conditionType": GATE}]
     gated = workload(container(lifecycle=SOUND), minReadySeconds=0)
     gated.item["spec"]["template"]["spec"]["readinessGates"] = gates
@@ -214,7 +222,7 @@ def test_pods_that_wait_for_callers_need_no_time() -> None:
 
 
 def test_a_pod_that_waits_unnoticed() -> None:
-    """An operator that serves the gate would have said why it waits."""
+    """A ready pod whose gate has no condition for a while is a finding: no operator serves the gate."""
     ready = {"type": "ContainersReady", "status": "True", "lastTransitionTime": "1970-01-01T00:01:00Z"}
     pod: dict[str, Any] = {
         "metadata": {"namespace": "shop", "name": "rating-1"},
@@ -232,7 +240,7 @@ def test_a_pod_that_waits_unnoticed() -> None:
 
 
 def test_readiness() -> None:
-    """The patch tries the port; a container without one can only be notified of."""
+    """A container without a readiness probe is a finding; the patch probes its port, if it has one."""
     (finding,) = readiness_findings(workload(container(), container("proxy", readinessProbe={"exec": {}})))
     (patched,) = body(finding)["spec"]["template"]["spec"]["containers"]
     assert patched == {"name": "app", "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 2}}
@@ -241,14 +249,16 @@ def test_readiness() -> None:
 
 
 def test_a_pod_of_something_else_gets_no_patch() -> None:
-    """A Rollout's, say: what is wrong is said all the same, but not of rollouts that are not known."""
+    """A pod of an unknown kind of workload gets findings without patches, and none about its rollout."""
     one = workload(container(), kind="Pod")
     assert [(each.fault, each.patch) for each in found(one)] == [(Fault.NO_PRE_STOP, None)]
     assert one.subject == "Pod shop/rating"
 
 
 def test_which_container_gets_a_variable() -> None:
-    """The one that listens at the instance's port, else the first that serves."""
+    """A variable is set in the container that listens at the instance's port, else in the first that has a
+    port.
+    """
     two = workload({"name": "logs"}, container("proxy", ports=[{"containerPort": 80}]), container())
     for port, name in ((8080, "app"), (80, "proxy"), (9, "proxy")):
         patch = environment_patch(two, "X", "1", port)
@@ -259,7 +269,7 @@ def test_which_container_gets_a_variable() -> None:
 
 
 def test_a_probe_that_speaks_http() -> None:
-    """By the port's name or number, and only in plain http."""
+    """A port speaks HTTP if a probe requests it, by name or number, in plain HTTP."""
     for probe, expected in (
         ({"httpGet": {"port": "http"}}, True),
         ({"httpGet": {"port": 8080, "scheme": "HTTP"}}, True),
@@ -271,7 +281,7 @@ def test_a_probe_that_speaks_http() -> None:
 
 
 def test_one_patch_for_each_object() -> None:
-    """Containers and variables are merged by name, and of two times the longer one counts."""
+    """Patches of one object are merged: containers and variables by name, and the longer of two times."""
     one = workload(container(), container("proxy"), grace=None, minReadySeconds=0)
     findings = [*found(one), *readiness_findings(one)]
     patch = environment_patch(one, "X", "1")
@@ -288,7 +298,7 @@ def test_one_patch_for_each_object() -> None:
 
 
 def test_a_command_for_a_shell() -> None:
-    """Quoted, whatever is in it."""
+    """A patch's kubectl command is quoted for a shell."""
     patch = Patch("deployment", "shop", "it", PatchKind.MERGE, {"spec": {"x": "it's $HOME"}})
     assert shlex.split(patch.command) == [
         *("kubectl", "patch", "deployment", "it", "--namespace", "shop"),

@@ -1,4 +1,4 @@
-"""The workload behind a Service, and the workload of a pod."""
+"""Index of the workloads behind Services and pods."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from eurekube_provider.doctor.workload_index import WorkloadIndex
 
 
 def workload(name: str, namespace: str = "shop", **labels: str) -> Workload:
-    """A Deployment whose pods carry these labels, and whose selector wants all of them."""
+    """Return a Deployment whose pods have these labels and whose selector requires all of them."""
     spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}}}
     return Workload("Deployment", {"metadata": {"namespace": namespace, "name": name}, "spec": spec})
 
 
 def service(**selector: str) -> dict[str, Any]:
-    """A Service of the namespace shop."""
+    """Return a Service of the namespace shop with this selector."""
     return {"metadata": {"namespace": "shop"}, "spec": {"selector": selector}}
 
 
 def pod(**labels: str) -> dict[str, Any]:
-    """A pod of the namespace shop."""
+    """Return a pod of the namespace shop with these labels."""
     return {"metadata": {"namespace": "shop", "labels": labels}}
 
 
@@ -31,7 +31,9 @@ INDEX = WorkloadIndex([ONE, OTHER, ELSEWHERE])
 
 
 def test_a_service_selects_the_pods_of_workloads() -> None:
-    """By all labels of its selector, in its namespace, in the order given; without a selector none."""
+    """A Service finds the workloads of its namespace whose pods have all labels of its selector; without
+    one, none.
+    """
     assert INDEX.of_service(service(app="rating")) == [ONE, OTHER]
     assert INDEX.of_service(service(app="rating", track="canary")) == [OTHER]
     assert INDEX.of_service(service(app="rating", track="none")) == []
@@ -40,7 +42,7 @@ def test_a_service_selects_the_pods_of_workloads() -> None:
 
 
 def test_a_pod_belongs_to_the_workload_whose_selector_it_fits() -> None:
-    """It may carry more labels; one that lacks any belongs to none; of several the first counts."""
+    """A pod belongs to the first workload whose selector its labels fulfil."""
     assert INDEX.of_pod(pod(app="rating", track="canary", part="shop", hash="1")) is OTHER
     assert INDEX.of_pod(pod(app="rating", part="shop")) is None
     assert INDEX.of_pod({"metadata": {"namespace": "shop"}}) is None
@@ -49,7 +51,7 @@ def test_a_pod_belongs_to_the_workload_whose_selector_it_fits() -> None:
 
 
 def test_a_pod_without_a_workload_is_its_own() -> None:
-    """A workload of the kind Pod has labels, and no selector that other pods could fit."""
+    """A workload of the kind Pod is found by Services, and matches no other pod."""
     alone = Workload("Pod", {"metadata": {"namespace": "shop", "name": "a", "labels": {"app": "rating"}}})
     index = WorkloadIndex([alone])
     assert index.of_service(service(app="rating")) == [alone]

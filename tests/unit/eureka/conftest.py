@@ -1,4 +1,4 @@
-"""Servers of the model for tests that change something on them."""
+"""Fixture with model servers for tests that change instances on them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.eureka.model_servers import URLS, Servers
 
 @pytest.fixture
 def servers() -> Iterator[Servers]:
-    """Nothing but them can be reached."""
+    """Yield three model servers; no other address can be reached meanwhile."""
     made = Servers()
     with owned(made.world):
         made.peers = Peers(Connection(URLS, mode=BatchMode.BATCH))

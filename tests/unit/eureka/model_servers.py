@@ -1,4 +1,4 @@
-"""Three servers of the model that tell each other nothing, and what is noted of changes there."""
+"""Three model servers that do not replicate, and the notes that a writer makes of its changes there."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ONE = Instance("rating", "one", "10.0.0.1", "10.0.0.1", Port(8080), metadata={OW
 
 
 class Servers(Notes):
-    """Three servers that tell each other nothing, and what is noted.
+    """Three servers that do not replicate to each other, and a recorder of requests and notes.
 
-    :ivar requests: the notes, and the requests between.
+    :ivar requests: the requests to the servers and the writer's notes, in their order.
     """
 
     peers: Peers
@@ -37,13 +37,13 @@ class Servers(Notes):
         self.requests: list[str] = []
 
     def everywhere(self, instance: Instance) -> None:
-        """Each of them holds it."""
+        """Register an instance at each server, and forget the requests for it."""
         for peer in self.peers.peers:
             peer.register(instance)
         self.requests.clear()
 
     def holding(self) -> dict[str, Info]:
-        """Return the servers that hold it, with its state."""
+        """Return the servers that hold ``ONE``, with its state there."""
         held = {url: self.cluster.servers[url].registry.get(*ONE.key) for url in URLS}
         return {url: info for url, info in held.items() if info is not None}
 
@@ -63,7 +63,7 @@ class Servers(Notes):
         super().gone(instance, is_read_back=is_read_back)
 
     def carry_out(self, steps: Plan, *, in_a_batch: bool) -> list[Exception]:
-        """Carry out a plan of ours; returns what did not go well."""
+        """Carry out a plan as its owner, and return the errors of failed changes."""
         writer = Writer(self.peers, self)
         if in_a_batch:
             errors = writer.apply_together([Order(change, OURS) for change in steps.changes])
@@ -72,5 +72,5 @@ class Servers(Notes):
 
 
 def removed(servers: Servers, *, in_a_batch: bool) -> list[Exception]:
-    """Remove it; returns what did not go well."""
+    """Remove the instance ``ONE``, and return the errors."""
     return servers.carry_out(plan([], [ONE], OURS), in_a_batch=in_a_batch)

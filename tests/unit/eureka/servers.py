@@ -1,4 +1,4 @@
-"""The servers of one Eureka, played: restarted, silent or behind a balancer; and a registry made of them."""
+"""Fake Eureka servers that are restarted, silent or behind a load balancer, and registries that use them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATUS = ServerStatus("0 days 00:01", int(time.time() * 1000) - 60_000, (), 0.0)
 
 
 def instance(name: str) -> Instance:
-    """One of ours."""
+    """Return an instance of the syncer ``OWNER``."""
     return Instance("rating", name, "10.0.0.1", "10.0.0.1", Port(8080), metadata={"eurekube.owner": OWNER})
 
 
@@ -34,39 +34,39 @@ def started_now() -> ServerStatus:
 
 
 class RecordingListener:
-    """The listener of a registry."""
+    """A listener of a registry that records its calls."""
 
     def __init__(self) -> None:
         self.owners: list[str] = []
         self.conditions = 0
 
     def owner_changed(self, owner: str) -> None:
-        """Write it down."""
+        """Record the owner."""
         self.owners.append(owner)
 
     def condition_changed(self) -> None:
-        """Count it."""
+        """Count the call."""
         self.conditions += 1
 
 
 class TwoServers(Peers):
-    """The first one was restarted empty a moment ago; the second one still holds an instance."""
+    """Two servers: the first one was just restarted and is empty, the second one still holds instances."""
 
     def __init__(self, held: list[Instance]) -> None:
         super().__init__(Connection(("http://127.0.0.1:1/eureka", "http://127.0.0.1:2/eureka")))
         self._held = held
         self.silent: dict[str, RegistryError] = {}
         self.lists: list[str] = []
-        """Who was listed by itself."""
+        """URLs of the servers that were listed, in their order."""
         self.looks = 0
-        """How often the first one was asked since when it runs."""
+        """Number of status requests to the first server."""
         for peer, listed in zip(self.peers, ([], held), strict=True):
             peer.list_instances = partial(self._list, peer.url, listed)  # type: ignore[method-assign]
             peer.status = partial(self._status, peer.url)  # type: ignore[method-assign]
 
     @property
     def asked_first(self) -> tuple[Peer, ...]:
-        """All but who is silent."""
+        """The servers that are not silent."""
         return tuple(peer for peer in self.peers if peer.url not in self.silent)
 
     def _list(self, url: str, listed: list[Instance]) -> list[Instance]:
@@ -78,25 +78,25 @@ class TwoServers(Peers):
         return STATUS
 
     def list_by(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
-        """Return the first one's list."""
+        """Return the first server's list, which is empty."""
         assert callable(read)
         return []
 
     def read(self, application: str, instance_id: str) -> Instance | None:
-        """Whichever holds it."""
+        """Return the instance, as the second server holds it."""
         return next((one for one in self._held if one.key == (application, instance_id)), None)
 
     def each(
         self, ask: Callable[[Peer], Any], *, asks_avoided: bool = False, grace_seconds: float | None = None
     ) -> tuple[dict[str, Any], dict[str, RegistryError]]:
-        """Both answer, but for who is silent."""
+        """Ask every server that is not silent, and return answers and failures by URL."""
         assert asks_avoided in (True, False) or grace_seconds
         asked = [peer for peer in self.peers if peer.url not in self.silent]
         return {peer.url: ask(peer) for peer in asked}, self.silent
 
 
 class Holding(Peers):
-    """Two servers, each with what it holds; ``away`` do not answer."""
+    """Two servers, each with instances of its own; servers whose index is in ``away`` do not answer."""
 
     def __init__(self, *held: Instance) -> None:
         super().__init__(Connection(("http://127.0.0.1:1/eureka", "http://127.0.0.1:2/eureka")))
@@ -114,7 +114,7 @@ class Holding(Peers):
         return older(3600)
 
     def read_at(self, number: int, application: str, instance_id: str) -> Instance | None:
-        """Return one server's instance."""
+        """Return the instance that one server holds."""
         self._answer(number)
         self.reads += 1
         return self.held[number].get((application, instance_id))
@@ -133,28 +133,28 @@ class Holding(Peers):
             raise RegistryUnreachable("away")
 
     def registry(self) -> EurekaRegistry:
-        """A registry, not started."""
+        """Return a registry of these servers that is not started."""
         found = EurekaRegistry(self, Cluster("lab", "u"), "operator", 600.0)
         found.restarts.notice()
         return found
 
 
 def of_a_stack(name: str, written_seconds_ago: float = 600.0) -> Instance:
-    """A stack's, which asks to be renewed."""
+    """Return an instance of a stack that asks the operator to renew it."""
     whose = {"eurekube.owner": "stack/o/p/s/billing", "eurekube.renewer": "operator"}
     stamp = int((time.time() - written_seconds_ago) * 1000)
     return replace(instance(name), metadata=whose, last_dirty_timestamp_ms=stamp)
 
 
 def renewed_after(registry: EurekaRegistry, *listed: Instance) -> set[str]:
-    """Return the keys that are renewed after this list."""
+    """Learn this list, check stacks' instances, and return the ids that are renewed."""
     registry.reader.learn(list(listed), is_complete=True)
     registry.stacks.check()
     return {one.instance_id for one in registry.renewals.held()}
 
 
 def after_a_restart(servers: TwoServers) -> EurekaRegistry:
-    """A registry, not started, that is to notice that the first server was restarted."""
+    """Return a registry, not started, whose first server has restarted without its notice."""
     registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
     registry.restarts.notice()
     again = started_now()
@@ -163,7 +163,7 @@ def after_a_restart(servers: TwoServers) -> EurekaRegistry:
 
 
 class Balanced(Peers):
-    """One URL, behind which servers answer each in its turn: each its start time, and what it holds."""
+    """One URL behind which several servers answer in turn, each with its own start time and instances."""
 
     def __init__(self, *servers: ServerStatus) -> None:
         super().__init__(Connection(("http://127.0.0.1:1/eureka",)))
@@ -177,7 +177,7 @@ class Balanced(Peers):
         peer.register = self.restored.append  # type: ignore[assignment, method-assign]
 
     def turn(self) -> int:
-        """Return the server that answers now."""
+        """Return the index of the server that answers now."""
         return next(self._turns) % len(self.servers)
 
     def _status(self) -> ServerStatus:
@@ -190,7 +190,7 @@ class Balanced(Peers):
 def behind_a_balancer(
     servers: Balanced, looks: int = 7, follows_another: Callable[[], bool] = lambda: True
 ) -> EurekaRegistry:
-    """A registry, not started, that has looked at the servers so often."""
+    """Return a registry, not started, that has asked for start times ``looks`` times."""
     registry = EurekaRegistry(
         servers, Cluster("lab", "u"), "operator", 600.0, follows_another=follows_another
     )
@@ -200,5 +200,5 @@ def behind_a_balancer(
 
 
 def older(seconds: float) -> ServerStatus:
-    """Return the status of a server that was started so long before the others."""
+    """Return the status of a server that was started this many seconds before the usual one."""
     return replace(STATUS, started_timestamp_ms=(STATUS.started_timestamp_ms or 0) - int(1000 * seconds))

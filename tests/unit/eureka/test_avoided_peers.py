@@ -1,4 +1,4 @@
-"""How long a server has been silent, which decides whether its callers have left it."""
+"""Duration of a server's silence, by which it is judged whether callers have left the server."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SILENT = RegistrySilent("no answer")
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A clock that a test sets."""
+    """Replace the monotonic clock by one that a test sets."""
     found = mock.Mock(monotonic=mock.Mock(return_value=1000.0))
     monkeypatch.setattr("eurekube_provider.eureka.avoided_peers.time", found)
     return found.monotonic
 
 
 def test_a_silence_lasts_while_the_server_is_asked(clock: Any) -> None:
-    """It begins with the first request without an answer."""
+    """A silence lasts from the first request without an answer, as long as requests go on."""
     avoided = AvoidedPeers([A, B])
     for at in range(1000, 1400, 100):
         clock.return_value = float(at)
@@ -35,7 +35,10 @@ def test_a_silence_lasts_while_the_server_is_asked(clock: Any) -> None:
 
 
 def test_a_moment_long_ago_is_not_the_same_silence(clock: Any) -> None:
-    """Nobody asked in between: callers of a server that hangs only now have not left it."""
+    """After a long time without requests a new silence begins: callers of a server that hangs only now have
+    not left
+    it.
+    """
     avoided = AvoidedPeers([A, B])
     avoided.add(A, "is slow", SILENT)
     clock.return_value += CALLERS_LEAVE_SECONDS + 1.0
@@ -46,7 +49,9 @@ def test_a_moment_long_ago_is_not_the_same_silence(clock: Any) -> None:
 
 
 def test_callers_come_back_as_late_as_the_server_was_away(clock: Any) -> None:
-    """Five minutes later at most; those of a server that refused connections had left it."""
+    """Callers are expected back after as long as the server hung, five minutes at most; a server that refused
+    connections is not late.
+    """
     avoided = AvoidedPeers([A, B])
     avoided.add(A, "does not answer", SILENT)
     avoided.add(B, "does not answer", RegistryUnreachable("refused"))

@@ -1,4 +1,4 @@
-"""Changes in batches, to several servers of the model: what another client registered a moment ago stays."""
+"""Changes in batches to model servers; registrations that another client made a moment ago are kept."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ OURS, THEIRS = "cluster/eks/shop/rating", "cluster/other/shop/rating"
 
 
 class InlineExecutor:
-    """In place of a server's own threads."""
+    """An executor that does work in the caller's thread."""
 
     def __init__(self, *_: object) -> None:
         pass
 
     def submit(self, work: Callable[[], None]) -> bool:
-        """Do it now."""
+        """Do the work at once."""
         work()
         return True
 
@@ -49,14 +49,16 @@ class InlineExecutor:
 def changed(
     peers: Peers, wanted: Sequence[Instance], leaving: Sequence[Instance] = (), notes: Notes | None = None
 ) -> Failures:
-    """Have these stand, and those removed, on our behalf; returns what was not done."""
+    """Register and remove these instances in batches, and return the failures by key."""
     changes = [Change(Action.REGISTER, one) for one in wanted]
     changes += [Change(Action.DEREGISTER, one, one) for one in leaving]
     return change_many(peers, notes or Notes(peers.table), [Order(change, OURS) for change in changes])
 
 
 def test_a_slow_server_is_written_to_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of a batch is forwarded: one that is left behind by the others gets it all the same, soon."""
+    """A slow server that is no longer waited for still gets the batch soon, because servers do not forward
+    batches.
+    """
     monkeypatch.setattr(windows, "GRACE", 0.05)
     one = instance(OURS, 1)
     slow, held, lock = URLS[2], {url: set[str]() for url in URLS}, threading.Lock()
@@ -88,7 +90,7 @@ def test_a_slow_server_is_written_to_as_well(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_may_not_be_written_in_a_batch_is_not_even_read() -> None:
-    """A batch that waited for its turn asks nothing once this replica may lead no more."""
+    """A batch sends no request at all once this replica may no longer lead."""
     peers = Peers(Connection(URLS, mode=BatchMode.BATCH), lambda: False)
     with mock.patch.object(Peer, "batch") as asked, pytest.raises(LeadershipLost, match="not begun"):
         changed(peers, [instance(OURS, 1)], [instance(OURS, 2)])
@@ -97,7 +99,7 @@ def test_what_may_not_be_written_in_a_batch_is_not_even_read() -> None:
 
 
 def instance(owner: str, number: int, timestamp_ms: int | None = None) -> Instance:
-    """One that says by its port whose it is."""
+    """Return an instance whose port shows its owner."""
     return Instance(
         "rating",
         f"{number:04}",
@@ -111,7 +113,7 @@ def instance(owner: str, number: int, timestamp_ms: int | None = None) -> Instan
 
 @contextmanager
 def one_server() -> Iterator[tuple[EurekaCluster, Peers]]:
-    """A server that has run for an hour, and its client."""
+    """Yield a server that has run for an hour, and its client."""
     cluster = EurekaCluster(URLS[:1])
     cluster.clock.advance(3_600_000)
     with owned(World(cluster)):
@@ -119,7 +121,7 @@ def one_server() -> Iterator[tuple[EurekaCluster, Peers]]:
 
 
 def owner_on(cluster: EurekaCluster, url: str, number: int) -> str | None:
-    """Return its owner on a server."""
+    """Return the owner of an instance on a server, or None if the server does not hold it."""
     held = cluster.servers[url].registry.get("RATING", f"{number:04}")
     return held.fields["metadata"][OWNER_KEY] if held else None
 
@@ -131,7 +133,10 @@ def owner_on(cluster: EurekaCluster, url: str, number: int) -> str | None:
 def test_an_id_that_another_client_took_a_moment_ago(
     number: int, at: str, is_split: bool, age_seconds: int
 ) -> None:
-    """One server knows of it, no list does: no server holds ours even for a moment, and we hear of it."""
+    """An id that one server holds for another owner, unlisted, is a conflict: no server ever holds our
+    instance under
+    it.
+    """
     cluster = EurekaCluster(URLS)
     cluster.clock.advance(3_600_000)
     if is_split:
@@ -153,7 +158,9 @@ def test_an_id_that_another_client_took_a_moment_ago(
 
 @pytest.mark.parametrize("number", [0, 1], ids=["first", "second"])
 def test_an_id_that_another_client_takes_at_this_moment(number: int) -> None:
-    """It comes after the look, to one server: theirs stays, the others hear of it, and so do we."""
+    """Another owner's registration between our read and our write wins on every server, and is reported as
+    a failure.
+    """
     cluster = EurekaCluster(URLS)
     cluster.clock.advance(3_600_000)
     world, seen = World(cluster), RecordingNotes(all_is_new=True)
@@ -182,7 +189,7 @@ def test_an_id_that_another_client_takes_at_this_moment(number: int) -> None:
 def test_an_update_after_a_write_is_one_request_to_each_server(
     urls: tuple[str, ...],
 ) -> None:
-    """The same batch says what stands there then."""
+    """An update soon after a write is one batch per server, whose answer also shows what the server holds."""
     cluster = EurekaCluster(urls)
     cluster.clock.advance(3_600_000)
     world, notes = World(cluster), RecordingNotes(all_is_new=True, all_gives_way=True)
@@ -204,7 +211,7 @@ def test_an_update_after_a_write_is_one_request_to_each_server(
 
 @pytest.mark.parametrize("urls", [URLS[:1], URLS], ids=["one server", "three"])
 def test_an_update_gives_way_to_a_later_take_over(urls: tuple[str, ...]) -> None:
-    """It was written a moment ago, so that nobody reads it before; theirs is newer, and stays."""
+    """An update without a read gives way to another owner's newer registration, and reports the conflict."""
     cluster = EurekaCluster(urls)
     cluster.clock.advance(3_600_000)
     notes = RecordingNotes(all_is_new=True, all_gives_way=True)
@@ -221,7 +228,9 @@ def test_an_update_gives_way_to_a_later_take_over(urls: tuple[str, ...]) -> None
 
 
 def test_an_update_after_another_replicas_write_is_written_again() -> None:
-    """It is ours, and newer than what was known: what is wanted stands in the end."""
+    """An update that is older than another replica's write is sent again, so that the wanted contents
+    stand.
+    """
     one, notes = instance(OURS, 0), RecordingNotes(all_is_new=True, all_gives_way=True)
     with one_server() as (cluster, peers):
         assert not changed(peers, [one], notes=notes)
@@ -234,7 +243,7 @@ def test_an_update_after_another_replicas_write_is_written_again() -> None:
 
 
 def test_a_status_that_a_person_set_since_is_noted_with_the_update() -> None:
-    """A registration does not take it off, and the answer shows it."""
+    """A status that a person set is kept by an update, and learned from its answer."""
     one, notes = instance(OURS, 0), RecordingNotes(all_is_new=True, all_gives_way=True)
     with one_server() as (_, peers):
         assert not changed(peers, [one], notes=notes)
@@ -247,7 +256,7 @@ def test_a_status_that_a_person_set_since_is_noted_with_the_update() -> None:
 
 
 def test_instances_of_a_namesake_cluster_are_left_in_a_batch() -> None:
-    """Its owner has the name of ours."""
+    """A batch does not remove an instance of another cluster with our name."""
     cluster = EurekaCluster(URLS[:1])
     with owned(World(cluster)):
         peers = Peers(Connection(URLS[:1], mode=BatchMode.BATCH))
@@ -264,7 +273,10 @@ def test_instances_of_a_namesake_cluster_are_left_in_a_batch() -> None:
 
 
 def test_what_stands_everywhere_is_not_registered_again() -> None:
-    """A leader looks at what its list lacked: it begins no new Eureka lease, and no client hears of it."""
+    """An unlisted instance that every server holds is not registered again, so that no client is notified;
+    one that a
+    server lacks is.
+    """
     cluster = EurekaCluster(URLS)
     cluster.clock.advance(3_600_000)
     world = World(cluster)
@@ -283,7 +295,10 @@ def test_what_stands_everywhere_is_not_registered_again() -> None:
 
 
 def test_an_unlisted_out_of_service_keeps_our_mark_in_a_batch() -> None:
-    """As with single requests; what a person put out of service has none."""
+    """An OUT_OF_SERVICE instance with the operator's mark keeps the mark in a batch; one that a person put
+    out of
+    service gets none.
+    """
     cluster = EurekaCluster(URLS[:1])
     with owned(World(cluster)):
         peers = Peers(Connection(URLS[:1], mode=BatchMode.BATCH))
@@ -300,7 +315,9 @@ def test_an_unlisted_out_of_service_keeps_our_mark_in_a_batch() -> None:
 
 
 def test_a_batch_without_an_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server may be frozen and carry it out when it is back: what is removed by then is looked for so."""
+    """A registration in an unanswered batch is noted as one that may come late: a frozen server may still
+    carry it out.
+    """
     one, reported = instance(OURS, 1), list[Instance]()
 
     def carry_out(peer: Peer, items: Sequence[bytes]) -> list[ItemResponse]:
@@ -322,7 +339,7 @@ def test_a_batch_without_an_answer_is_reported(monkeypatch: pytest.MonkeyPatch) 
 def test_a_server_left_behind_gets_nothing_that_was_undone(
     comes_back: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Thousands take many batches: some are removed, or stand again, before it comes to the last of them."""
+    """A slow server does not get changes that were undone before their batch was sent to it."""
     monkeypatch.setattr(windows, "GRACE", 0.05)
     many = [instance(OURS, number) for number in range(batch.MOST_ITEMS // 2 + 1)]
     last = many[-1]
@@ -365,7 +382,10 @@ def test_a_server_left_behind_gets_nothing_that_was_undone(
 
 
 def test_what_a_server_keeps_of_a_batch_is_removed_again(servers: Servers) -> None:
-    """One of several: nobody would forward it to that one."""
+    """An instance that one of several servers keeps after a removal is removed again, as no server would
+    forward the
+    removal.
+    """
     servers.everywhere(ONE)
     first, keeps = servers.peers.peers[0], iter([True])
     send = first.batch
@@ -382,7 +402,7 @@ def test_what_a_server_keeps_of_a_batch_is_removed_again(servers: Servers) -> No
 
 
 def test_what_somebody_else_registers_in_its_place_stays(servers: Servers) -> None:
-    """It came between the removal and the look at what is left: what is theirs is not removed again."""
+    """Another owner's instance that was registered just after our removal is not removed again."""
     servers.everywhere(ONE)
     first, comes = servers.peers.peers[0], iter([True])
     theirs = replace(ONE, metadata={OWNER_KEY: THEIRS}, last_dirty_timestamp_ms=servers.cluster.clock.now_ms)
@@ -401,7 +421,7 @@ def test_what_somebody_else_registers_in_its_place_stays(servers: Servers) -> No
 
 
 def test_what_a_server_drops_of_a_batch_is_sent_by_itself(servers: Servers) -> None:
-    """It says 200 all the same, and holds nothing."""
+    """A registration that a server answered with 200 but does not hold is sent again alone."""
     first, drops = servers.peers.peers[0], iter([True])
     send = first.batch
 

@@ -1,4 +1,4 @@
-"""How to reach Eureka: what people write becomes URLs and credentials, and credentials never show."""
+"""Connection settings: written URLs become URLs and credentials, and credentials are never shown."""
 
 from __future__ import annotations
 
@@ -28,29 +28,31 @@ SECRET = "pa55-w0rd"
     ],
 )
 def test_urls_as_people_write_them(text: str, urls: tuple[str, ...]) -> None:
-    """Spring's defaultZone is understood: commas, spaces, slashes at the end, one server twice."""
+    """URLs are read as Spring's defaultZone: with commas, spaces, slashes at the end, and one server
+    twice.
+    """
     assert Connection.parse(text).service_urls == urls
 
 
 def test_a_list_of_urls() -> None:
-    """Programs give a list instead of commas."""
+    """URLs may be given as a list instead of a text with commas."""
     assert Connection.parse(["http://a/e", "http://b/e"]).service_urls == ("http://a/e", "http://b/e")
 
 
 def test_credentials_are_taken_out_of_urls() -> None:
-    """User and password in a URL are used for all servers and are no part of any URL."""
+    """User and password in one URL are removed from the URLs and used for all servers."""
     connection = Connection.parse(f"http://ann:{SECRET}@a/eureka,http://b/eureka")
     assert connection.service_urls == ("http://a/eureka", "http://b/eureka")
     assert (connection.user, connection.password) == ("ann", SECRET)
 
 
 def test_credentials_are_percent_decoded() -> None:
-    """A sign that a URL could not hold is percent-encoded there."""
+    """Percent-encoded characters of user and password in a URL are decoded."""
     assert split_credentials("http://a%40b:c%2Fd%3A@h/e") == ("http://h/e", "a@b", "c/d:")
 
 
 def test_credentials_of_their_own_win() -> None:
-    """User and password beside the URLs replace those in them."""
+    """User and password given separately replace those in the URLs."""
     connection = Connection.parse("http://ann:old@a/eureka", "bob", SECRET)
     assert (connection.user, connection.password) == ("bob", SECRET)
 
@@ -66,7 +68,7 @@ def test_different_credentials() -> None:
 
 @pytest.mark.parametrize("text", ["", " , ", []])
 def test_no_url(text: str | list[str]) -> None:
-    """Without a URL the message names every place where one may be set."""
+    """The error for a missing URL names every setting that can give one."""
     with pytest.raises(ConfigurationError) as caught:
         Connection.parse(text)
     assert all(place in str(caught.value) for place in ("eurekube:url", "--eureka-url", "EUREKA_URL"))
@@ -76,26 +78,26 @@ def test_no_url(text: str | list[str]) -> None:
     "text", ["a:8761/eureka", "ftp://a/eureka", "/eureka", "http://", "http://a:x/", "http://[a"]
 )
 def test_what_is_no_url(text: str) -> None:
-    """Anything but http and https with a host is refused, with an example of what would do."""
+    """A URL that is not http or https with a host is refused with an example of a valid one."""
     with pytest.raises(ConfigurationError, match="http://host:8761/eureka"):
         Connection.parse(text)
 
 
 @pytest.mark.parametrize("text", ["http://a/eureka?x=1", "http://a/eureka#x", "http://a/p@b"])
 def test_urls_with_more_than_a_path(text: str) -> None:
-    """A base URL has no query and no fragment; an @ after the host is a password that was not encoded."""
+    """A URL with a query, a fragment, or an @ after the host (an unencoded password) is refused."""
     with pytest.raises(ConfigurationError, match="without query or fragment"):
         Connection.parse(text)
 
 
 def test_a_missing_ca_file(tmp_path: Path) -> None:
-    """The file with the authorities is looked for at once."""
+    """A CA file that does not exist is refused when the settings are read."""
     with pytest.raises(ConfigurationError, match=r"none\.pem does not exist"):
         Connection.parse("https://a/e", ca_file=tmp_path / "none.pem")
 
 
 def test_other_credentials(tmp_path: Path) -> None:
-    """A token, a client certificate and a proxy are taken, and shown nowhere."""
+    """A token, a client certificate and a proxy are accepted, and their secrets are in no repr."""
     file = tmp_path / "client.pem"
     file.write_text("")
     connection = Connection.parse(
@@ -118,7 +120,7 @@ def test_other_credentials(tmp_path: Path) -> None:
     ],
 )
 def test_settings_that_do_not_go_together(wrong: dict[str, str], words: str) -> None:
-    """Each is refused before anything is tried, and the sentence says what would do."""
+    """Contradictory settings are refused before any request, with a message about the correction."""
     with pytest.raises(ConfigurationError, match=words):
         Connection.parse("a=http://a/e", **wrong)
 
@@ -131,7 +133,7 @@ def test_the_own_zone_comes_first() -> None:
 
 
 def test_nothing_shows_a_password() -> None:
-    """The password is in no repr: not the connection's, not a peer's."""
+    """Neither the repr of a connection nor that of a peer shows the password."""
     connection = Connection.parse(f"http://ann:{SECRET}@a/eureka")
     peers = Peers(connection)
     shown = [repr(connection), str(connection), repr(peers), repr(Peer("http://a/eureka", connection))]
@@ -155,7 +157,7 @@ _urls = st.sampled_from(
 
 @given(_urls, _odd, _odd)
 def test_a_password_that_breaks_its_url_is_not_repeated(url: str, before: str, after: str) -> None:
-    """However a URL goes wrong, and even when its password was not encoded, no error repeats it."""
+    """No error about a malformed URL repeats the password, even an unencoded one."""
     text = url.format(f"{before}{SECRET}{after}")
     shown = ""
     try:
@@ -173,7 +175,9 @@ def test_a_password_that_breaks_its_url_is_not_repeated(url: str, before: str, a
     ids=range(7),
 )
 def test_a_secret_is_one_line(tmp_path: Path, content: str) -> None:
-    """A file that holds more is refused, in words that repeat nothing of it."""
+    """A secret file with several lines, control characters or no text is refused without repeating its
+    content.
+    """
     (tmp_path / "token").write_text(content, newline="")
     with pytest.raises(ConfigurationError, match=r"on one line|control characters") as caught:
         read_secret(str(tmp_path / "token"), "token-file")
@@ -182,14 +186,16 @@ def test_a_secret_is_one_line(tmp_path: Path, content: str) -> None:
 
 
 def test_the_line_end_of_a_secret_is_left_out(tmp_path: Path) -> None:
-    """Also as other systems write it; anything else that can be typed is part of it."""
+    """The line end of a secret file is dropped, also a Windows one; inner spaces and non-ASCII letters are
+    kept.
+    """
     (tmp_path / "password").write_text(" pa\u00df w\u00a0rd \r\n", newline="")
     assert read_secret(str(tmp_path / "password"), "password-file") == "pa\u00df w\u00a0rd"
 
 
 @pytest.mark.parametrize("token", ["hid\nden", "hid\u00e4den"])
 def test_a_token_that_no_header_can_carry(token: str) -> None:
-    """Wherever it comes from, it is not shown."""
+    """A token with a line break or a non-ASCII letter is refused, and not shown."""
     with pytest.raises(ConfigurationError, match="no header can carry") as caught:
         Connection.parse("http://h/e", token=token)
     assert "hid" not in str(caught.value)

@@ -1,4 +1,6 @@
-"""Reads of a registry by itself, and instances that it renews no more; its parts have tests of their own."""
+"""Uncached reads of a registry, and the end of its renewals; parts of the registry have tests of their
+own.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from tests.unit.eureka.servers import OWNER, RecordingListener, TwoServers, inst
 
 
 def test_what_no_list_shows_yet_is_read_by_itself() -> None:
-    """An instance that leaves Kubernetes just after a change of leader must leave Eureka, listed or not."""
+    """After a change of leader an unlisted instance is found by an uncached read, so that it can be
+    removed.
+    """
     unlisted, gone = instance("unlisted"), ("RATING", "gone")
     servers = TwoServers([unlisted])
     for peer in servers.peers:
@@ -33,7 +37,7 @@ def test_what_no_list_shows_yet_is_read_by_itself() -> None:
 
 
 def test_what_a_list_shows_wrongly_is_read_where_that_is_asked_for() -> None:
-    """One look at everything must say what there is, not what there was."""
+    """``refresh`` with ``known_too`` also reads listed instances, and drops one that no server holds."""
     listed = instance("listed")
     registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
     registry.take_over(0)
@@ -45,7 +49,10 @@ def test_what_a_list_shows_wrongly_is_read_where_that_is_asked_for() -> None:
 
 
 def test_what_somebody_else_took_over_is_renewed_no_more() -> None:
-    """Or it would never lapse when its application dies; a list tells, or the answer to a renewal."""
+    """An instance that another owner took over, by a list or by the answer to a renewal, is no longer
+    renewed: else it
+    would never lapse.
+    """
     whose = {"eurekube.owner": "stack/o/p/s/billing", "eurekube.renewer": "operator"}
     stacks = replace(instance("vm"), metadata=whose, last_dirty_timestamp_ms=1)
     its_own = replace(stacks, metadata={}, last_dirty_timestamp_ms=2)
@@ -71,7 +78,9 @@ def test_what_somebody_else_took_over_is_renewed_no_more() -> None:
 
 
 def test_a_list_from_before_does_not_hold_less_than_is_renewed() -> None:
-    """Three instances were registered since Eureka was read empty: they are all of the registry, not more."""
+    """Instances registered since an empty list count as part of the registry, so that their share is at
+    most 100 %.
+    """
     registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
     registry.take_over(0)
     for name in ("one", "two", "three"):
@@ -81,7 +90,9 @@ def test_a_list_from_before_does_not_hold_less_than_is_renewed() -> None:
 
 
 def test_a_server_that_refuses_connections_keeps_no_callers(eureka: Eureka) -> None:
-    """One that hangs does, and they come back to it as late as it was away."""
+    """A server that hangs counts as silent, and its callers as late; a server that refuses connections
+    does not.
+    """
     with socket.socket() as hanging, socket.socket() as closed:
         for one in (hanging, closed):
             one.bind(("127.0.0.1", 0))

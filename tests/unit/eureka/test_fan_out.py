@@ -1,4 +1,4 @@
-"""Several servers asked at once: who is waited for, and for how long, where one of them hangs."""
+"""Requests to several servers at once, and how long each is waited for when one hangs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONG_SECONDS = 30.0
 
 
 class Cluster:
-    """Three servers, of which some hang until the test ends, as those do that time out."""
+    """Three servers, some of which hang until the test ends, as servers do whose requests time out."""
 
     def __init__(self, *, waits_for_all: bool = False) -> None:
         self.peers = Peers(Connection(URLS), waits_for_all=waits_for_all)
@@ -32,7 +32,7 @@ class Cluster:
         self.healed = threading.Event()
 
     def ask(self, peer: Peer) -> str:
-        """A question to one server."""
+        """Ask one server for its URL."""
         self.asked.append(peer.url)
         if peer.url in self.hanging:
             self.healed.wait(LONG_SECONDS)
@@ -40,7 +40,7 @@ class Cluster:
         return peer.url
 
     def each(self, *, asks_avoided: bool = False) -> tuple[set[str], set[str], float]:
-        """Return the servers that answered, those that did not, and the seconds that it took."""
+        """Ask each server, and return the URLs that answered, those that failed, and the seconds spent."""
         started = time.monotonic()
         answers, failures = self.peers.each(self.ask, asks_avoided=asks_avoided)
         return set(answers), set(failures), time.monotonic() - started
@@ -48,7 +48,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """Servers for somebody who tells them later what they missed."""
+    """Yield servers for a caller that does not wait for all of them."""
     made = Cluster()
     yield made
     made.healed.set()
@@ -60,12 +60,15 @@ def cluster() -> Iterator[Cluster]:
     [([], None), ([0.01], 0.01 + windows.GRACE), ([0.01, 3.0], 6.0), ([3.0, 0.01], 6.0)],
 )
 def test_how_long_the_others_are_waited_for(answered_after: list[float], expected: float | None) -> None:
-    """For a grace, or as long again as the slowest took; for as long as it takes where nobody answered."""
+    """Other servers are waited for until a grace after the first answer, or twice the slowest answer's time;
+    without
+    an answer there is no limit.
+    """
     assert patience(answered_after, windows.GRACE) == expected
 
 
 def test_one_that_hangs_is_waited_for_once(cluster: Cluster) -> None:
-    """The first question is given up after a grace, and the next ones are not even put."""
+    """A server that hangs is given up after the grace, and not asked by the next calls."""
     cluster.hanging = {URLS[0]}
     answered, failed, seconds = cluster.each()
     assert (answered, failed) == (set(URLS[1:]), {URLS[0]})
@@ -77,7 +80,7 @@ def test_one_that_hangs_is_waited_for_once(cluster: Cluster) -> None:
 
 
 def test_all_that_wait_for_it_wait_together(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Far more questions than it has threads: none of them waits for another one's turn."""
+    """With more calls than threads, all calls give up a server that hangs after the same grace."""
     monkeypatch.setattr(windows, "GRACE", 2.0)
     cluster.hanging = {URLS[2]}
     started = time.monotonic()
@@ -97,7 +100,7 @@ def test_all_that_wait_for_it_wait_together(cluster: Cluster, monkeypatch: pytes
 
 
 def test_nobody_else_answers(cluster: Cluster) -> None:
-    """Then all are waited for, and one that fails at once is no reason to leave the others behind."""
+    """When no server has answered, all are waited for, even if one of them failed at once."""
     cluster.hanging = set(URLS[:2])
     real = cluster.ask
 
@@ -116,7 +119,7 @@ def test_nobody_else_answers(cluster: Cluster) -> None:
 
 
 def test_one_that_answers_again_is_asked_again(cluster: Cluster) -> None:
-    """As soon as a question that goes to those who are avoided, too, finds it well."""
+    """An avoided server is asked again once a call that includes avoided servers got its answer."""
     cluster.hanging = {URLS[1]}
     cluster.each()
     cluster.hanging.clear()
@@ -126,7 +129,9 @@ def test_one_that_answers_again_is_asked_again(cluster: Cluster) -> None:
 
 
 def test_who_cannot_tell_later_waits_for_all() -> None:
-    """A process that ends soon must know what became of each server."""
+    """With ``waits_for_all`` every server is waited for, as a process that ends soon must know all
+    outcomes.
+    """
     cluster = Cluster(waits_for_all=True)
     cluster.hanging = {URLS[0]}
     threading.Timer(3 * windows.GRACE, cluster.healed.set).start()
@@ -140,7 +145,7 @@ def test_who_cannot_tell_later_waits_for_all() -> None:
 
 @pytest.mark.parametrize("waits_for_all", [False, True])
 def test_a_request_after_the_end_gets_an_answer(waits_for_all: bool) -> None:
-    """A stop closes the connections while others may still ask: nobody waits for ever."""
+    """A call after ``close`` fails at once for every server, and does not wait."""
     cluster = Cluster(waits_for_all=waits_for_all)
     cluster.peers.close()
     assert cluster.each()[:2] == (set(), set(URLS))
@@ -148,7 +153,7 @@ def test_a_request_after_the_end_gets_an_answer(waits_for_all: bool) -> None:
 
 
 def test_what_must_not_be_written_is_reported(cluster: Cluster) -> None:
-    """An error that is none of a server's ends the question, once nobody is at it any more."""
+    """A LeadershipLost for one server is raised to the caller after the other servers were asked."""
 
     def ask(peer: Peer) -> str:
         if peer.url == URLS[0]:
@@ -161,14 +166,14 @@ def test_what_must_not_be_written_is_reported(cluster: Cluster) -> None:
 
 
 def test_a_question_within_a_question(cluster: Cluster) -> None:
-    """It is answered, though all threads of a server may be waiting for the same."""
+    """A call made within another call is answered, although all threads of a server may be in use."""
     answers, failures = cluster.peers.each(lambda _: cluster.peers.each(cluster.ask))
     assert failures == {}
     assert all(set(found) == set(URLS) for found, _ in answers.values())
 
 
 class Quick:
-    """Peers whose servers say whether they were asked with a short time-out."""
+    """Peers that record each read with its URL, and True if its time-out was short."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, bool], bool]) -> None:
         monkeypatch.setattr(windows, "SHORT_TIMEOUT", 0.05)
@@ -188,7 +193,7 @@ class Quick:
 
 
 def test_where_another_one_can_be_asked_none_is_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first server hangs: the others are asked soon, and first from then on."""
+    """When the first server hangs, the second one is asked after a short time-out, and first from then on."""
     quick = Quick(monkeypatch, lambda url, _: url != URLS[0])
     quick.peers.read("A", "a")
     quick.peers.read("A", "a")
@@ -196,14 +201,14 @@ def test_where_another_one_can_be_asked_none_is_waited_for_long(monkeypatch: pyt
 
 
 def test_where_all_are_slow_one_is_given_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A short time-out is no reason for an error: once nobody was quick, all are asked as one alone is."""
+    """When no server answers within the short time-out, the first one is asked again with the full one."""
     quick = Quick(monkeypatch, lambda _, is_short: not is_short)
     quick.peers.read("A", "a")
     assert quick.asked == [*((url, True) for url in URLS), (URLS[0], False)]
 
 
 def test_an_executor_makes_threads_as_it_needs_them() -> None:
-    """One for work that comes one after the other, never more than it may have, and none after its end."""
+    """An executor starts threads as work requires, at most its maximum, and none after ``close``."""
     executor = PeerExecutor("test", most=3)
     running: list[str] = []
     gate = threading.Event()

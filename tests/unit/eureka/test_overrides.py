@@ -1,4 +1,4 @@
-"""Instances that a drain takes out of service, and that an undrain puts back."""
+"""Overrides that a drain sets and an undrain clears."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from tests.unit.eureka.model_servers import ONE, Servers
 
 @pytest.mark.parametrize(("instance_id", "is_asked"), [("a;b", False), ("a%b", False), ("vm 1:8080", True)])
 def test_what_no_url_can_name_is_not_asked_for(instance_id: str, is_asked: bool) -> None:
-    """A server lets it register, and refuses its id in every request."""
+    """An id that servers accept in a registration but refuse in every URL is not asked for."""
     assert can_be_asked_for(Instance("rating", instance_id, "vm", "10.0.0.1", Port(8080))) is is_asked
 
 
 def test_what_somebody_gave_a_long_id_can_be_drained() -> None:
-    """We give none so long, and what others have registered is asked for as ever."""
+    """An id longer than Eurekube allows for its own instances can still be asked for when somebody else
+    registered it.
+    """
     long = "x" * (MOST_NAME_LETTERS + 1)
     assert "letters in a URL" in name_problem(long)
     assert can_be_asked_for(Instance("rating", long, "vm", "10.0.0.1", Port(8080)))
 
 
 def test_undrain_leaves_what_is_on_its_way_out(servers: Servers) -> None:
-    """The operator took it out, and its pod ends; what a person took out is put back."""
+    """An undrain clears a person's override, but not the operator's for a pod that ends."""
     for metadata, expected in (
         (ONE.metadata, "UP"),
         ({**ONE.metadata, LEAVING_KEY: "true"}, "OUT_OF_SERVICE"),
@@ -44,9 +46,9 @@ def test_undrain_leaves_what_is_on_its_way_out(servers: Servers) -> None:
 def test_a_self_registered_out_of_service_is_put_back_on_request(
     servers: Servers, metadata: dict[str, str]
 ) -> None:
-    """Eureka keeps what it sent first, whatever it says since; no UP is left set over it.
-
-    What Eurekube registered so is meant so.
+    """With ``also_registered_out`` an undrain puts back an instance that registered itself as OUT_OF_SERVICE,
+    a status
+    that Eureka keeps, and leaves no override. An instance that Eurekube registered so stays as it is.
     """
     one = replace(ONE, metadata=metadata, last_dirty_timestamp_ms=servers.cluster.clock.now_ms)
     servers.everywhere(replace(one, status=Status.OUT_OF_SERVICE))
@@ -59,7 +61,7 @@ def test_a_self_registered_out_of_service_is_put_back_on_request(
 
 
 def test_an_up_that_was_left_set_over_it_is_cleared_the_next_time(servers: Servers) -> None:
-    """The process that set it died before it cleared it."""
+    """An override UP left by a process that died during an undrain is cleared by the next undrain."""
     one = replace(ONE, metadata={}, last_dirty_timestamp_ms=servers.cluster.clock.now_ms)
     servers.everywhere(replace(one, status=Status.OUT_OF_SERVICE))
     for peer in servers.peers.peers:
@@ -69,7 +71,7 @@ def test_an_up_that_was_left_set_over_it_is_cleared_the_next_time(servers: Serve
 
 
 def test_undrain_waits_for_what_servers_still_tell_each_other(servers: Servers) -> None:
-    """A server that was busy tells the others of an override after it was cleared."""
+    """An undrain clears an override again that a busy server replicates after it was cleared."""
     one = replace(ONE, last_dirty_timestamp_ms=servers.cluster.clock.now_ms)
     servers.everywhere(one)
     for peer in servers.peers.peers:

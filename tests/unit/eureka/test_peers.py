@@ -1,5 +1,4 @@
-"""Several servers as one: who is asked to renew, who is notified of it, and what is remembered of a
-status."""
+"""Several servers as one: order of renewals, servers that are cut off, and notes of status changes."""
 
 from __future__ import annotations
 
@@ -33,7 +32,10 @@ ONE = Instance(
 
 
 def test_a_status_is_remembered_before_it_is_set_or_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may come once more when it was taken off: a server tells a busy peer again."""
+    """Setting and clearing a status are noted before the requests: a server may replicate the status to a
+    busy peer
+    late.
+    """
     shared = instance("shared")
     servers = Holding(shared)
     reported: list[str] = []
@@ -57,8 +59,11 @@ def test_a_status_is_remembered_before_it_is_set_or_taken_off(monkeypatch: pytes
 
 
 def test_a_renewal_ends_at_who_removed_it() -> None:
-    """A server that accepted it lately did not evict it; the other one, which missed the removal, would have
-    it registered again. What nobody knows to have been accepted is renewed where it stands, as a syncer's is.
+    """A stack's instance that a server renewed lately and lacks now was removed there. Its renewal fails, at
+    whichever
+    server it begins, because another server that missed the removal would restore the instance everywhere.
+    Without
+    such a note, and for a syncer's instance, the renewal goes to a server that holds the instance.
     """
     stacks, syncers = of_a_stack("vm"), instance("ours")
     servers = Holding(stacks, syncers)
@@ -73,7 +78,7 @@ def test_a_renewal_ends_at_who_removed_it() -> None:
 
 
 class Split:
-    """Two servers that cannot reach each other, and somebody who reaches both."""
+    """Two servers that cannot reach each other, and a client that reaches both."""
 
     def __init__(self, cluster: EurekaCluster) -> None:
         self.may_write = True
@@ -82,7 +87,7 @@ class Split:
         self.peers = Peers(Connection(URLS), lambda: self.may_write)
 
     def renewed(self, one: Instance = ONE, turns: int = 4) -> bool:
-        """Return whether the far side has it after so many renewals."""
+        """Renew an instance this often, and return whether the far server holds it then."""
         for turn in range(turns):
             assert self.peers.renew(one, turn)
             self.cluster.clock.advance(25_000)
@@ -91,7 +96,7 @@ class Split:
 
 @pytest.fixture
 def split(monkeypatch: pytest.MonkeyPatch) -> Iterator[Split]:
-    """A missing instance is reported at once."""
+    """Yield two separated servers; an instance that one of them lacks counts as cut off at once."""
     monkeypatch.setattr(windows, "LACKING", 0.0)
     cluster = EurekaCluster(URLS)
     with owned(World(cluster)):
@@ -99,7 +104,10 @@ def split(monkeypatch: pytest.MonkeyPatch) -> Iterator[Split]:
 
 
 def test_a_server_that_no_other_reaches_gets_new_registrations(split: Split) -> None:
-    """Its callers would lose every pod that is replaced, since removals are sent to each server."""
+    """Renewals register new instances at a server that its peers cannot reach: it gets all removals, and
+    would have no
+    pod left.
+    """
     Writer(split.peers).register(ONE)
     assert split.renewed()
     split.cluster.cut.clear()
@@ -109,7 +117,10 @@ def test_a_server_that_no_other_reaches_gets_new_registrations(split: Split) -> 
 
 
 def test_an_instance_is_sent_once_it_is_in_service_again(split: Split) -> None:
-    """Nobody calls it; and nobody would lift at the far side what is lifted at the near one."""
+    """An OUT_OF_SERVICE instance is registered at a separated server only once its override is cleared,
+    because nobody
+    would clear it there.
+    """
     near, far = split.peers.peers
     Writer(split.peers).register(ONE)
     near.set_status(ONE, Status.OUT_OF_SERVICE)
@@ -123,7 +134,10 @@ def test_an_instance_is_sent_once_it_is_in_service_again(split: Split) -> None:
 
 
 def test_what_is_out_of_service_there_stays_as_it_is(split: Split) -> None:
-    """It was before the servers lost each other: newer contents would take our mark from it."""
+    """An instance that is OUT_OF_SERVICE at the separated server is not overwritten there: it would lose the
+    operator's
+    mark.
+    """
     near, far = split.peers.peers
     far.register(ONE)
     far.set_status(ONE, Status.OUT_OF_SERVICE)
@@ -136,7 +150,7 @@ def test_what_is_out_of_service_there_stays_as_it_is(split: Split) -> None:
 
 
 def test_only_who_leads_tells_it(split: Split) -> None:
-    """A replica that lost the Lease goes on renewing, and changes nothing."""
+    """A replica that may not write renews, but registers no instance at a separated server."""
     Writer(split.peers).register(ONE)
     split.may_write = False
     assert not split.renewed()
@@ -145,7 +159,7 @@ def test_only_who_leads_tells_it(split: Split) -> None:
 
 
 def test_what_a_stack_registered_is_left_as_it_is(split: Split) -> None:
-    """It may have been removed there."""
+    """A stack's instance is not registered at a separated server, where it may have been removed."""
     stacks = replace(ONE, metadata={OWNER_KEY: "stack/o/p/s/billing"})
     Writer(split.peers).register(stacks)
     assert not split.renewed(stacks)

@@ -1,4 +1,4 @@
-"""Second looks: one wait for many removals, and never a look at what was registered again."""
+"""Later checks of removals: many removals share one wait, and instances registered again are kept."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ Key = tuple[str, str]
 
 
 class Server:
-    """One of two servers that hold what they are given."""
+    """A server that keeps its instances in a dictionary."""
 
     def __init__(self) -> None:
         self.held: dict[Key, Instance] = {}
         self.keeps = ""
-        """The id of an instance that it does not remove."""
+        """Id of an instance that the server does not remove."""
 
     def read(self, application: str, instance_id: str) -> Instance | None:
-        """Return the instance."""
+        """Return the instance that the server holds, or None."""
         return self.held.get((application, instance_id))
 
     def deregister(self, application: str, instance_id: str) -> bool:
-        """Remove it."""
+        """Remove an instance, unless it is the one to keep."""
         if instance_id == self.keeps:
             return True
         return self.held.pop((application, instance_id), None) is not None
 
 
 class Cluster:
-    """Two servers, as far as looks ask them."""
+    """Two servers with the parts of Peers that removal checks use."""
 
     def __init__(self) -> None:
         self.connection = Connection(("http://a/eureka", "http://b/eureka"))
@@ -49,18 +49,18 @@ class Cluster:
         self.table = Table()
 
     def everywhere(self, ask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Both answer."""
+        """Ask both servers."""
         return {str(number): ask(peer) for number, peer in enumerate(self.peers)}, {}
 
 
 def instance(number: int, at: int = 1000) -> Instance:
-    """One that was removed."""
+    """Return a stack's instance with this number as its id."""
     owner = {OWNER_KEY: "stack/o/p/s/n"}
     return Instance("A", str(number), "h", "h", Port(1), metadata=owner, last_dirty_timestamp_ms=at)
 
 
 def test_many_removals_wait_once_and_what_came_back_goes() -> None:
-    """The look is for all of them."""
+    """Five removals share one wait; an instance that came back is removed, and looked for a second time."""
     cluster, waits = Cluster(), list[float]()
     looks = RemovalChecks(waits.append)
     for number in range(5):
@@ -74,7 +74,9 @@ def test_many_removals_wait_once_and_what_came_back_goes() -> None:
 
 
 def test_what_was_registered_again_stays() -> None:
-    """It is newer than what was removed; or this process said that it would come."""
+    """An instance is kept if it is newer than the removed one, or if this process has announced its
+    registration.
+    """
     cluster = Cluster()
     looks = RemovalChecks(lambda _: None)
     looks.add(cast("Peers", cluster), instance(1))
@@ -86,7 +88,7 @@ def test_what_was_registered_again_stays() -> None:
 
 
 def test_what_is_somebody_elses_by_now_stays() -> None:
-    """Also with a clock that is behind ours, by which it seems to be as old as what was removed."""
+    """An instance of another owner is kept, even if its timestamp equals that of the removed one."""
     cluster = Cluster()
     looks = RemovalChecks(lambda _: None)
     looks.add(cast("Peers", cluster), instance(1))
@@ -97,7 +99,9 @@ def test_what_is_somebody_elses_by_now_stays() -> None:
 
 
 def test_while_one_looks_the_others_go_on() -> None:
-    """A caller that comes meanwhile leaves its look to the one that waits."""
+    """A second caller does not wait: the first one, which is waiting, also checks the second one's
+    removal.
+    """
     cluster = Cluster()
     waiting, go_on = threading.Event(), threading.Event()
 
@@ -120,7 +124,9 @@ def test_while_one_looks_the_others_go_on() -> None:
 
 
 def test_a_failure_is_its_own_removals(capsys: pytest.CaptureFixture[str]) -> None:
-    """The look for another removal reports its failure there; the rest goes on."""
+    """A failed check raises to the thread that made the removal, and is printed when another thread made
+    it.
+    """
     cluster = Cluster()
     looks = RemovalChecks(lambda _: None)
     other = threading.Thread(target=looks.add, args=(cluster, instance(1)))

@@ -1,4 +1,4 @@
-"""The rules of a record: each fault that a rule is for is a row."""
+"""Rules that judge the record of an instance; each row of a table is one fault."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ MAY_COME = Look(ONE, NOW, is_removed=False)
 
 
 def written(held: Instance | None = ONE) -> Record:
-    """Something that was written or read some time ago."""
+    """Return the record of an instance that was written or read some time ago."""
     return Record(ONE.key, held=held, is_firm=held is not None)
 
 
 def lately(held: Instance | None = ONE) -> Record:
-    """Something that was written, read or removed a moment ago."""
+    """Return the record of an instance that was written, read or removed a moment ago."""
     return Record(ONE.key, held=held, is_firm=held is not None, touched_at=NOW)
 
 
 def by_lists(held: Instance | None = ONE) -> Record:
-    """Something that only lists have shown."""
+    """Return the record of an instance that only lists have shown."""
     return Record(ONE.key, held=held)
 
 
@@ -75,7 +75,10 @@ def by_lists(held: Instance | None = ONE) -> Record:
     ],
 )
 def test_a_list_only_suggests(fault: str, record: Record, listed: Instance | None, said: Listed) -> None:
-    """A write, read or removal meanwhile counts more; after a while the list is a reason to look."""
+    """A recent write, read or removal counts more than a list; later a list that differs is a reason to read
+    the
+    instance.
+    """
     assert rules.judge_listed(record, listed) is said, fault
 
 
@@ -83,7 +86,7 @@ def test_a_list_only_suggests(fault: str, record: Record, listed: Instance | Non
 def test_no_list_takes_away_what_was_written(
     held: Instance, listed: Instance | None, is_firm: bool, is_touched: bool
 ) -> None:
-    """It is believed only against other lists, and never about the last moments."""
+    """A list overrules only records known from lists alone, and none that was touched in the last moments."""
     record = Record(held.key, held=held, is_firm=is_firm, touched_at=NOW if is_touched else None)
     said = rules.judge_listed(record, listed)
     assert said is not Listed.NEWS or not (is_firm or is_touched)
@@ -106,7 +109,7 @@ def test_no_list_takes_away_what_was_written(
 def test_an_out_of_service_that_comes_late_is_ours(
     fault: str, record: Record, seconds: float, is_ours: bool
 ) -> None:
-    """Where one was sent and not answered; what a person sets has no mark."""
+    """An OUT_OF_SERVICE is the operator's if it sent one within 90 s without an answer."""
     assert rules.is_out_by_us(record, NOW + seconds) is is_ours, fault
 
 
@@ -123,7 +126,10 @@ def test_an_out_of_service_that_comes_late_is_ours(
 def test_a_status_that_passes_for_a_persons(
     fault: str, found: Instance, seconds: float, is_just_set: bool, may_be_sent_again: bool
 ) -> None:
-    """Just after ours it is none; for a minute only where it stands tells whose it is."""
+    """Just after the operator set OUT_OF_SERVICE, it is the operator's; for a minute it may be a late copy,
+    which the
+    servers that hold it tell.
+    """
     record = Record(ONE.key, overridden_at=NOW)
     assert rules.is_just_set(record, found, NOW + seconds) is is_just_set, fault
     assert rules.may_be_sent_again(record, found, NOW + seconds) is may_be_sent_again, fault
@@ -143,7 +149,9 @@ def test_a_status_that_passes_for_a_persons(
 def test_what_was_removed_is_swept_as_it_may_come_late(
     fault: str, sent: Instance | None, seconds: float, newest: Instance
 ) -> None:
-    """It is newer than what was removed, and would stay."""
+    """Later removals look for the newest version that was sent without an answer, as it would survive an
+    older removal.
+    """
     record = Record(ONE.key, sent=Sent(sent, NOW) if sent else None)
     assert rules.newest_sent(record, ONE, NOW + seconds) == newest, fault
 
@@ -164,7 +172,10 @@ def test_what_was_removed_is_swept_as_it_may_come_late(
 def test_a_status_is_sent_again_only_where_another_server_holds_it(
     fault: str, held: dict[str, Instance | None], ours: Instance, urls: tuple[str, ...]
 ) -> None:
-    """A person's status, a newer one, and another owner's instance stay as they are."""
+    """A status is sent again to the servers that lack it if another one holds it; a person's status, a newer
+    version
+    and another owner's instance are left alone.
+    """
     assert rules.overtaken(held, ours) == urls, fault
 
 
@@ -183,7 +194,10 @@ def test_a_status_is_sent_again_only_where_another_server_holds_it(
 def test_the_owner_writes_a_status_that_all_servers_have_otherwise(
     fault: str, held: dict[str, Instance | None], ours: Instance, *, is_overtaken: bool
 ) -> None:
-    """Only where it is our last registration that they have, and nothing is set over it."""
+    """A status that no server holds as we wrote it is written again, but only over our last registration and
+    without an
+    override.
+    """
     assert rules.is_overtaken_everywhere(held, ours) is is_overtaken, fault
 
 
@@ -199,7 +213,9 @@ def test_the_owner_writes_a_status_that_all_servers_have_otherwise(
     ],
 )
 def test_a_cluster_knows_its_own_by_whatever_name(owner: str, uid: str, *, is_ours: bool) -> None:
-    """The cluster's UID tells, not the name."""
+    """A syncer's instance belongs to this cluster by the cluster's UID, also under an earlier cluster
+    name.
+    """
     ownership = rules.Ownership(Cluster("lab", "uid-1"), "eurekube")
     metadata = {"eurekube.owner": owner, **({"eurekube.cluster-uid": uid} if uid else {})}
     assert ownership.is_of_this_cluster(replace(ONE, metadata=metadata)) is is_ours
@@ -228,12 +244,14 @@ def test_a_cluster_knows_its_own_by_whatever_name(owner: str, uid: str, *, is_ou
     ],
 )
 def test_what_is_written_over_without_another_read(fault: str, record: Record, gives_way: bool) -> None:
-    """In doubt it is read before."""
+    """An instance is updated without a read only if it was written a moment ago and nothing about it is in
+    doubt.
+    """
     assert rules.may_give_way(record, NOW) is gives_way, fault
 
 
 def test_what_is_too_old_is_forgotten() -> None:
-    """A record of which nothing is left is none."""
+    """Each note of a record expires after its own time, and an empty record is dropped."""
     asked = Record(
         ONE.key, left_at=NOW, evicted_at=NOW, asked_at=NOW, waits_at=NOW, dropped=Dropped(ONE, NOW)
     )
@@ -264,7 +282,9 @@ def test_what_is_too_old_is_forgotten() -> None:
 def test_what_a_server_accepted_lately_it_has_not_evicted(
     fault: str, url: str, seconds: float, is_lately: bool
 ) -> None:
-    """A missing instance was removed there."""
+    """A server that renewed an instance less than a lease ago cannot have evicted it: if missing, it was
+    removed there.
+    """
     record = Record(ONE.key, accepted_at={"near": NOW})
     assert rules.accepted_lately(record, url, ONE, NOW + seconds) is is_lately, fault
 
@@ -280,19 +300,22 @@ def test_what_a_server_accepted_lately_it_has_not_evicted(
 def test_who_is_cut_off_from_the_other_servers(
     fault: str, instance: Instance, seconds: float, is_cut_off: bool
 ) -> None:
-    """Nobody but its renewer tells it."""
+    """A server that lacks a syncer's instance for 20 s is cut off from its peers, so that only the renewer
+    can register
+    the instance there.
+    """
     record = Record(ONE.key, lacking_since={"far": NOW})
     assert rules.is_cut_off(record, "far", instance, NOW + seconds) is is_cut_off, fault
     assert not rules.is_cut_off(record, "near", instance, NOW + seconds)
 
 
 def spread(seconds_ago: float, *seen: str, held: Instance = ONE) -> Record:
-    """A registration, and the servers that were seen to hold it since."""
+    """Return the record of a recent registration, with the servers that were seen to hold it."""
     return Record(held.key, held=held, spreading=Spreading(NOW - seconds_ago, frozenset(seen)))
 
 
 def going(record: Record) -> Record:
-    """Return a record of what another thread is about to remove."""
+    """Mark a record as one that another thread is about to remove, and return it."""
     assert record.spreading is not None
     record.spreading = replace(record.spreading, is_leaving=True)
     return record
@@ -328,7 +351,9 @@ STACKS_OLD = replace(OLD, metadata=THEIRS.metadata)
 def test_a_server_not_seen_to_hold_a_successor(
     fault: str, records: list[Record], leaving: Instance, unseen: list[Instance]
 ) -> None:
-    """It is asked for that before the last one is removed there."""
+    """Successors not seen at a server are returned, so that it is asked for them before the old instance
+    is removed.
+    """
     found = rules.unseen_successors(records, "far", [leaving], NOW - 60, NOW)
     assert found == unseen, fault
 
@@ -345,7 +370,10 @@ def test_a_server_not_seen_to_hold_a_successor(
 def test_an_out_of_service_is_not_sent_to_a_cut_off_server(
     fault: str, held: Instance, lacking: Instance | None, may_be: bool
 ) -> None:
-    """Nobody would lift it again at the far side."""
+    """An instance that is OUT_OF_SERVICE at either side is not copied to a server that is cut off, as nobody
+    would
+    clear the status there.
+    """
     assert rules.may_be_copied(held, lacking) is may_be, fault
 
 
@@ -369,7 +397,7 @@ def test_what_is_written_next(
     timestamp_ms: int | None,
     override: Status,
 ) -> None:
-    """It is newer than what any server holds, and undoes no person's status."""
+    """The next registration has a newer timestamp than any server's version, and keeps a person's status."""
     sent = rules.next_write(want, have, known, now_ms=5000)
     assert (sent.last_dirty_timestamp_ms if sent else None) == timestamp_ms, fault
     assert sent is None or (sent.overridden_status, sent.ip_address) == (override, want.ip_address), fault
@@ -379,7 +407,7 @@ def test_what_is_written_next(
 def test_a_second_write_finds_nothing_to_do(
     want: Instance, have: Instance | None, known: Instance | None
 ) -> None:
-    """The first write is newer than the known instance, and as wanted."""
+    """After one write a second one with the same wish sends nothing, whatever stood there before."""
     sent = rules.next_write(want, have, known, now_ms=5000)
     if sent is None:
         assert have is not None
@@ -398,12 +426,14 @@ def test_a_second_write_finds_nothing_to_do(
     ],
 )
 def test_a_removed_one_is_distinguished_from_its_replacement(fault: str, held: Instance, is_it: bool) -> None:
-    """Only the first is removed again."""
+    """A removed instance that a renewal brought back is removed again; another owner's or another run's is
+    not.
+    """
     assert rules.came_back(held, ONE) is is_it, fault
 
 
 def test_an_override_counts_unless_the_instance_is_not_up() -> None:
-    """As a server has it: DownOrStartingRule comes before the override."""
+    """An override replaces the status of an UP instance only, as the server's DownOrStartingRule does."""
     over = replace(ONE, overridden_status=Status.OUT_OF_SERVICE)
     assert rules.overridden(over).status is Status.OUT_OF_SERVICE
     assert rules.overridden(replace(over, status=Status.DOWN)).status is Status.DOWN
@@ -433,7 +463,9 @@ def test_an_override_counts_unless_the_instance_is_not_up() -> None:
 def test_what_a_look_for_what_was_removed_finds(
     fault: str, look: Look, record: Record, found: Instance | None, verdict: Verdict
 ) -> None:
-    """Only what was removed is removed again; what somebody may want is his to judge."""
+    """A later check removes only the removed instance itself; a later registration is reported to its
+    owner.
+    """
     assert rules.judge_look(look, record, found, now_ms=5000) is verdict, fault
 
 
@@ -441,7 +473,10 @@ def test_what_a_look_for_what_was_removed_finds(
 def test_a_look_removes_nothing_of_others_and_nothing_in_doubt(
     removed: Instance, found: Instance, is_removed: bool, is_registered: bool
 ) -> None:
-    """Neither what is registered again, nor what is newer, nor what may only come."""
+    """A later check removes no instance that is registered again, newer, another owner's, or merely expected
+    to come
+    late.
+    """
     look = Look(removed, NOW, is_removed=is_removed)
     record = Record(found.key, held=found if is_registered else None)
     if rules.judge_look(look, record, found, now_ms=5000) is Verdict.LEFT:
@@ -461,7 +496,10 @@ def test_a_look_removes_nothing_of_others_and_nothing_in_doubt(
 def test_what_came_when_nobody_expected_it(
     fault: str, record: Record, found: Instance, verdict: Verdict
 ) -> None:
-    """Its owner looks at what he does not know of."""
+    """A registration or status of ours that arrives late and that the record lacks is reported to its owner;
+    a known
+    status, and a person's, is not.
+    """
     assert rules.judge_late(record, found) is verdict, fault
 
 
@@ -477,7 +515,7 @@ def test_what_came_when_nobody_expected_it(
 def test_a_status_at_some_servers_only_was_sent_again(
     fault: str, held: dict[str, Instance | None], are_all: bool, is_sent_again: bool
 ) -> None:
-    """A person's goes to every server."""
+    """An OUT_OF_SERVICE at some of all answering servers is a late copy; a person's goes to every server."""
     assert rules.is_sent_again(Servers(held, are_all=are_all)) is is_sent_again, fault
 
 
@@ -493,7 +531,9 @@ def test_a_status_at_some_servers_only_was_sent_again(
 def test_what_is_listed_no_more(
     fault: str, held: dict[str, Instance | None], are_all: bool, have_settled: bool, verdict: Verdict
 ) -> None:
-    """Absence proves something only at servers that would have heard of it."""
+    """An unlisted instance is gone only if every server answers, lacks it, and has run long enough to have
+    heard of it.
+    """
     assert rules.judge_unlisted(Servers(held, are_all=are_all), have_settled=have_settled) is verdict, fault
 
 
@@ -509,17 +549,17 @@ LATER = replace(STACKS, last_dirty_timestamp_ms=600_000)
 ANOTHER = replace(STACKS, metadata={**STACKS.metadata, INCARNATION_KEY: "b"}, last_dirty_timestamp_ms=100)
 ANOTHERS = replace(STACKS, metadata={**STACKS.metadata, "eurekube.renewer": "another"})
 LONG_UP = {"a": 1000, "b": 1000}
-"""Both servers were started long before it was written."""
+"""Start times of two servers, long before the stack's instance was written."""
 
 
 def dropped(instance: Instance = STACKS, *lacking: str) -> Record:
-    """Return a record of a removal that we made."""
+    """Return the record of an instance that is no longer renewed because it was found removed."""
     return Record(STACKS.key, dropped=Dropped(instance, NOW, frozenset(lacking)))
 
 
 NEW = Record(STACKS.key)
 SPLIT = {"a": None, "b": STACKS}
-"""One server holds what the other one does not."""
+"""Answers of two servers, one of which holds the instance."""
 
 
 @pytest.mark.parametrize(
@@ -591,7 +631,10 @@ SPLIT = {"a": None, "b": STACKS}
 def test_what_a_list_suggests_to_renew_for_a_stack(
     fault: str, record: Record, servers: Servers, shares: bool, verdict: Verdict
 ) -> None:
-    """An instance removed at one server is renewed at no other one, which would bring it back everywhere."""
+    """A listed stack's instance that was removed at one server is not renewed at another one: a renewal would
+    restore
+    it everywhere.
+    """
     ours = Ownership(Cluster("lab", "u"), "operator")
     assert rules.judge_listed_for_stack(record, servers, ours, 1000.0, lambda: shares) is verdict, fault
 
@@ -661,7 +704,10 @@ def test_what_a_renewal_misses_of_a_stack(
     answered: set[str],
     verdict: Verdict,
 ) -> None:
-    """Forgotten instances are restored, removed ones stay away, and unknown ones are read again."""
+    """A stack's instance that a renewal misses is restored if servers forgot it, dropped if it was removed,
+    and read
+    again if unknown.
+    """
 
     def judged(*, is_restoring: bool) -> Verdict:
         return rules.judge_missing_of_stack(
@@ -684,5 +730,5 @@ def test_what_a_renewal_misses_of_a_stack(
 def test_whether_a_list_suggests_what_was_removed(
     fault: str, record: Record, listed: Instance, seconds: float, is_suggested: bool
 ) -> None:
-    """Not before every list may show the removal."""
+    """A listed instance that was removed is looked at only once every list would show the removal."""
     assert rules.is_suggested(record, listed, NOW + seconds) is is_suggested, fault

@@ -1,4 +1,6 @@
-"""How near to self-preservation."""
+"""Figures of Eureka's front page about self-preservation, and the share of instances that one client
+renews.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +15,25 @@ PAGE = """<table><tr><td>Lease expiration enabled</td><td>true</td></tr>
 
 @pytest.mark.parametrize(("written", "number"), [("7", 7), ("1,234", 1234), ("17\u202f000", 17000)])
 def test_front_page(written: str, number: int) -> None:
-    """Numbers are read in whatever locale the server writes them."""
+    """The numbers of the front page are read in any locale's format."""
     page = PAGE.format(threshold=written, last="20")
     assert figures_from_page(page) == FrontPage(threshold=number, last_minute=20)
 
 
 def test_other_pages() -> None:
-    """A page that asks to log in gives no figures."""
+    """A login page, or a page with empty figures, gives no figures."""
     assert figures_from_page("<form>Please sign in</form>") is None
     assert figures_from_page(PAGE.format(threshold="", last="")) is None
 
 
 def test_endangered() -> None:
-    """A server preserves itself unless it gets strictly more than the threshold."""
+    """A server is endangered unless its renewals of the last minute exceed the threshold."""
     assert FrontPage(threshold=17, last_minute=17).is_endangered
     assert not FrontPage(threshold=17, last_minute=18).is_endangered
 
 
 def test_share() -> None:
-    """More than 15 % of a registry in one hand is worth a warning; an empty one is not."""
+    """A client that renews more than 15 % of a registry gets a warning; at an empty registry it gets none."""
     assert RenewalShare(held=15, registered=100, renewals_last_minute=30).warning == ""
     assert (
         "16 of 100 instances (16%)" in RenewalShare(held=16, registered=100, renewals_last_minute=32).warning

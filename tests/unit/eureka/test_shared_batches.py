@@ -1,4 +1,4 @@
-"""The batches of several threads to a server that is alone: what goes at once, what together, who hears."""
+"""Batches of several threads to a single server: sent at once or together, and each thread's answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECONDS = 30.0
 
 
 class Server:
-    """Answers each item with the number that it is, once the gate is open; what it got is kept."""
+    """A server that records requests and answers each item with its number once the gate is open."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -32,14 +32,14 @@ class Server:
         self._pool = ThreadPoolExecutor(32)
 
     def send(self, *numbers: int) -> Future[Sequence[ItemResponse]]:
-        """Send items on a thread of its own, and return when they are on their way or wait."""
+        """Send items on a thread of its own, and return once they are sent or wait."""
         sent = len(self.got) + len(self.batches.waiting)
         future = self._pool.submit(self.batches.send, [b"%d" % number for number in numbers])
         wait_until(lambda: len(self.got) + len(self.batches.waiting) > sent, "it sent", SECONDS)
         return future
 
     def batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
-        """Play :meth:`.Peer.batch`."""
+        """Stand in for :meth:`.Peer.batch`."""
         self.got.append([int(item) for item in items])
         self.gate.wait(SECONDS)
         if self.error is not None:
@@ -51,17 +51,19 @@ class Server:
 
 @pytest.fixture
 def server() -> Server:
-    """A server that was asked nothing yet."""
+    """Return a server without requests so far."""
     return Server()
 
 
 def codes(future: Future[Sequence[ItemResponse]]) -> list[int]:
-    """Return what somebody was answered."""
+    """Return the status codes that a sender got."""
     return [answer.status_code for answer in future.result(SECONDS)]
 
 
 def test_what_comes_meanwhile_goes_together_in_its_order(server: Server) -> None:
-    """One request is under way, and each thread hears of its own items."""
+    """Items that come while a request is under way go together in the next one; each thread gets its own
+    answers.
+    """
     sent = [server.send(1, 2), server.send(3), server.send(4, 5), server.send(6)]
     server.gate.set()
     assert [codes(one) for one in sent] == [[1, 2], [3], [4, 5], [6]]
@@ -69,14 +71,14 @@ def test_what_comes_meanwhile_goes_together_in_its_order(server: Server) -> None
 
 
 def test_one_after_the_other_goes_at_once(server: Server) -> None:
-    """Nothing waits where nothing is under way."""
+    """Items wait only while another request is under way."""
     server.gate.set()
     assert [codes(server.send(number)) for number in range(5)] == [[number] for number in range(5)]
     assert server.got == [[number] for number in range(5)]
 
 
 def test_who_has_much_goes_at_once(server: Server) -> None:
-    """It is no longer than what it would wait for."""
+    """A large batch is sent at once beside the one under way."""
     first, large = server.send(1), server.send(*range(MOST_SHARED + 1))
     assert len(server.got) == 2
     server.gate.set()
@@ -84,7 +86,7 @@ def test_who_has_much_goes_at_once(server: Server) -> None:
 
 
 def test_a_request_has_no_more_items_than_a_batch(server: Server) -> None:
-    """Items without room go with the next one."""
+    """Waiting items beyond the size of a batch go with the next request."""
     sent = [server.send(1), *(server.send(*range(MOST_SHARED)) for _ in range(7))]
     server.gate.set()
     assert [len(codes(one)) for one in sent] == [1, *[MOST_SHARED] * 7]
@@ -92,7 +94,7 @@ def test_a_request_has_no_more_items_than_a_batch(server: Server) -> None:
 
 
 def test_what_ends_a_request_is_raised_for_each_and_ends_no_other(server: Server) -> None:
-    """Each thread of the request hears of it; the next request is sent all the same."""
+    """An error of a request is raised in each thread that took part; the next request is sent."""
     server.error = LeadershipLost("not sent")
     sent = [server.send(number) for number in range(3)]
     server.gate.set()
@@ -102,7 +104,7 @@ def test_what_ends_a_request_is_raised_for_each_and_ends_no_other(server: Server
 
 
 def test_what_a_server_refuses_fails_alone(server: Server) -> None:
-    """One item has it refuse the whole request; the others of that are sent once more, each by themselves."""
+    """After a refused request each thread's items are sent alone, so that only the refused item fails."""
     sent = [server.send(1), server.send(2), server.send(-1), server.send(3)]
     server.gate.set()
     assert [codes(sent[number]) for number in (0, 1, 3)] == [[1], [2], [3]]
@@ -112,7 +114,9 @@ def test_what_a_server_refuses_fails_alone(server: Server) -> None:
 
 
 def test_several_servers_share_no_request() -> None:
-    """A change that waits for a frozen one may be undone before it is sent; each gets its own at once."""
+    """With several servers batches are sent at once and never shared: a change that waits may be undone
+    meanwhile.
+    """
     peers = Peers(Connection(("http://one:1/eureka", "http://two:1/eureka")))
     sent: list[str] = []
     servers = [cast("Peer", SimpleNamespace(batch=lambda _, name=name: sent.append(name))) for name in "ab"]

@@ -1,4 +1,7 @@
-"""Successors of an instance stand at each server before the last one leaves it, also across a split."""
+"""Successors of a removed instance: each server holds them before the last old instance leaves it, also
+across a
+split.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,12 @@ WAYS = pytest.mark.parametrize("in_a_batch", [False, True], ids=["single", "batc
 
 
 def pod(name: str, owner: str = OURS) -> Instance:
-    """One of an application's instances."""
+    """Return an instance of the application RATING."""
     return Instance("rating", name, "10.0.0.1", "10.0.0.1", Port(8080), metadata={OWNER_KEY: owner})
 
 
 class TwoServers:
-    """Two servers of the model, and a writer that knows both."""
+    """Two model servers, and a writer that reaches both."""
 
     def __init__(self, cluster: EurekaCluster, world: World) -> None:
         self.cluster, self.world = cluster, world
@@ -41,16 +44,16 @@ class TwoServers:
         self.restart()
 
     def restart(self) -> None:
-        """Remember nothing."""
+        """Forget all records, as a restarted process does."""
         self.peers.table = Table(lambda: self.cluster.clock.now_ms / 1000, URLS)
         self.writer = Writer(self.peers)
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
+        """Move the servers' clock on."""
         self.cluster.clock.advance(int(seconds * 1000))
 
     def split(self) -> None:
-        """Have the servers tell each other nothing."""
+        """Stop the replication between the servers."""
         self.cluster.cut = {(NEAR, FAR), (FAR, NEAR)}
 
     def change(
@@ -60,7 +63,7 @@ class TwoServers:
         owner: str = OURS,
         in_a_batch: bool = False,
     ) -> list[Exception]:
-        """Register some, then remove others; returns what did not go well."""
+        """Register some instances, then remove others, and return the errors."""
         steps = plan(added, without, owner)
         self.world.trace.clear()
         if in_a_batch:
@@ -70,19 +73,19 @@ class TwoServers:
         return [failure.error for failure in outcome.failures]
 
     def up(self, url: str = FAR) -> set[str]:
-        """Return the instances that callers of a server find."""
+        """Return the ids that a server has as UP."""
         instances = self.cluster.servers[url].registry.leases.get("RATING", {})
         return {name for name, lease in instances.items() if lease.holder.status == "UP"}
 
     def asked(self, url: str = FAR) -> list[str]:
-        """Return a server's requests: methods and last parts of paths."""
+        """Return a server's requests: methods and the last parts of paths."""
         lines = [line.split() for line in self.world.trace if f" {url} " in line]
         return [f"{words[0]} {words[2].rpartition('/')[2]}" for words in lines]
 
 
 @pytest.fixture
 def two() -> Iterator[TwoServers]:
-    """They hold one pod for long."""
+    """Yield two servers that have long held one pod."""
     cluster = EurekaCluster(URLS)
     with owned(world := World(cluster)):
         made = TwoServers(cluster, world)
@@ -93,7 +96,9 @@ def two() -> Iterator[TwoServers]:
 
 @pytest.mark.parametrize("seconds", [0, 5, 60], ids=str)
 def test_a_separated_server_gets_a_successor_before_the_removal(two: TwoServers, seconds: int) -> None:
-    """A removal reaches it at once, and a registration only with the renewals, some 70 s later."""
+    """A separated server gets the successor before the removal; renewals alone would register it some 70 s
+    later.
+    """
     two.split()
     assert not two.change(pod("new"))
     two.wait(seconds)
@@ -105,7 +110,7 @@ def test_a_separated_server_gets_a_successor_before_the_removal(two: TwoServers,
 
 @WAYS
 def test_all_that_replaces_it_is_reported(two: TwoServers, in_a_batch: bool) -> None:
-    """The callers of the far side would else all call one pod."""
+    """All successors are registered at a separated server, so that its callers do not all call one pod."""
     news = [pod(f"new-{number}") for number in range(5)]
     two.split()
     assert not two.change(*news)
@@ -115,7 +120,7 @@ def test_all_that_replaces_it_is_reported(two: TwoServers, in_a_batch: bool) -> 
 
 
 def test_one_plan_that_replaces_everything_leaves_nobody_without(two: TwoServers) -> None:
-    """Its registrations count before its removals run; the instances that go do not count."""
+    """A plan's registrations count as successors for its own removals; instances that it removes do not."""
     two.split()
     assert not two.change(pod("old"), pod("older"))
     two.wait(100)
@@ -124,7 +129,9 @@ def test_one_plan_that_replaces_everything_leaves_nobody_without(two: TwoServers
 
 
 def test_servers_that_tell_each_other_cost_one_look(two: TwoServers) -> None:
-    """At each that was not seen to hold it; what was seen once is not looked for again."""
+    """A server is read once for a successor that it was not seen to hold, and never when another old
+    instance stays.
+    """
     assert not two.change(pod("old"), pod("older"))
     two.wait(100)
     assert not two.change(pod("new"))
@@ -145,7 +152,7 @@ def test_servers_that_tell_each_other_cost_one_look(two: TwoServers) -> None:
 
 
 def test_a_renewal_shows_it_as_well(two: TwoServers) -> None:
-    """Then a removal looks for nothing."""
+    """A successor that a server has renewed is not read there before the removal."""
     assert not two.change(pod("new"))
     two.wait(2)
     assert two.peers.renew(pod("new"), turn=1)
@@ -155,7 +162,7 @@ def test_a_renewal_shows_it_as_well(two: TwoServers) -> None:
 
 @WAYS
 def test_what_a_batch_registered_is_not_looked_for(two: TwoServers, in_a_batch: bool) -> None:
-    """It went to every server."""
+    """A successor registered by a batch is not read before the removal, as the batch went to every server."""
     two.split()
     assert not two.change(pod("new"), in_a_batch=True)
     assert not two.change(without=(pod("old"),), in_a_batch=in_a_batch)
@@ -164,7 +171,7 @@ def test_what_a_batch_registered_is_not_looked_for(two: TwoServers, in_a_batch: 
 
 
 def test_an_instance_that_nothing_replaces_costs_nothing(two: TwoServers) -> None:
-    """It is removed everywhere, as is wanted."""
+    """An instance without a successor is removed without a read for one."""
     two.split()
     assert not two.change(pod("new"))
     assert not two.change(without=(pod("new"),))
@@ -175,7 +182,10 @@ def test_an_instance_that_nothing_replaces_costs_nothing(two: TwoServers) -> Non
 
 @WAYS
 def test_a_server_out_of_reach_keeps_it_for_a_while(two: TwoServers, in_a_batch: bool) -> None:
-    """Somebody set the new one OUT_OF_SERVICE at the near side: nobody would lift that at the far one."""
+    """A separated server keeps the old instance for a while when its successor is OUT_OF_SERVICE, which
+    nobody would
+    clear there; the removal fails until then.
+    """
     two.split()
     assert not two.change(pod("new"))
     two.peers.peers[0].set_status(pod("new"), Status.OUT_OF_SERVICE)
@@ -190,7 +200,10 @@ def test_a_server_out_of_reach_keeps_it_for_a_while(two: TwoServers, in_a_batch:
 
 
 def test_a_server_that_does_not_answer_holds_up_nothing(two: TwoServers) -> None:
-    """It is not asked to remove anything either: it would lose its last one when it is back."""
+    """A server that does not answer delays no removal, and gets no DELETE either, which could take its last
+    instance
+    once it is back.
+    """
     assert not two.change(pod("new"))
     two.cluster.down.add(FAR)
     assert not two.change(without=(pod("old"),))
@@ -199,7 +212,10 @@ def test_a_server_that_does_not_answer_holds_up_nothing(two: TwoServers) -> None
 
 
 def test_a_stacks_run_tells_what_it_registered(two: TwoServers) -> None:
-    """It knows that nobody has removed it since; who renews for it does not, and tells nothing."""
+    """A stack's run registers its own successors at a separated server; for a syncer's removal a stack's
+    instance is
+    not registered there.
+    """
     two.split()
     assert not two.change(pod("stack-old", STACKS), owner=STACKS)
     for peer in two.peers.peers:
@@ -215,7 +231,7 @@ def test_a_stacks_run_tells_what_it_registered(two: TwoServers) -> None:
 
 
 def test_what_was_removed_meanwhile_replaces_nothing(two: TwoServers) -> None:
-    """Nor does what is on its way out, or not UP."""
+    """Instances that were removed, or that are not UP, do not count as successors."""
     two.split()
     assert not two.change(pod("new"), replace(pod("down"), status=Status.DOWN))
     assert not two.change(without=(pod("new"),))
@@ -224,7 +240,7 @@ def test_what_was_removed_meanwhile_replaces_nothing(two: TwoServers) -> None:
 
 
 def test_an_error_names_what_is_to_be_done() -> None:
-    """A server that does not answer is no refusal."""
+    """A server's refusal is reported; a server that does not answer counts as no refusal."""
     silent, refused = RegistryUnreachable("silent"), RegistryRejected("refused")
     assert refusal({"a": silent}) is None
     assert refusal({"a": silent, "b": refused}) is refused

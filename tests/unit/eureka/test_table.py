@@ -1,4 +1,4 @@
-"""The believed registry: lists suggest, and never overrule what was written meanwhile."""
+"""Table of the known registry: lists suggest changes, and never overrule recent writes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEAR, FAR = URLS = ("http://near", "http://far")
 
 
 class Clock:
-    """A clock that goes when it is asked to."""
+    """A clock that a test moves."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -33,7 +33,7 @@ class Clock:
 
 
 def test_a_first_list_is_believed() -> None:
-    """An unknown instance is news, and is believed as listed."""
+    """A listed instance that the table does not know is stored and reported as news."""
     table = Table()
     assert table.merge([RATING, ORDER]) == ([RATING, ORDER], [])
     assert table.get(RATING.key) == RATING
@@ -41,9 +41,7 @@ def test_a_first_list_is_believed() -> None:
 
 
 def test_a_list_that_agrees_is_kept_instead() -> None:
-    """An instance listed as it was written is stored once, and stays firm: a later contradiction is a
-    doubt.
-    """
+    """A listed instance equal to the written one replaces its object; a later contradiction is a doubt."""
     clock = Clock()
     table = Table(clock)
     table.registered(RATING)
@@ -56,7 +54,7 @@ def test_a_list_that_agrees_is_kept_instead() -> None:
 
 
 def test_an_old_list_does_not_hide_a_write() -> None:
-    """A list that lacks what was just registered changes nothing, and is no reason to look."""
+    """A list without a just registered instance changes nothing and raises no doubt."""
     table = Table()
     table.registered(RATING)
     assert table.merge([]) == ([], [])
@@ -64,7 +62,7 @@ def test_an_old_list_does_not_hide_a_write() -> None:
 
 
 def test_an_old_list_does_not_bring_back_what_was_removed() -> None:
-    """A list that still has what was just removed does not make it stand there again."""
+    """A list with a just removed instance does not restore the instance in the table."""
     table = Table()
     table.registered(RATING)
     table.gone(RATING.key)
@@ -73,7 +71,7 @@ def test_an_old_list_does_not_bring_back_what_was_removed() -> None:
 
 
 def test_an_old_list_does_not_undo_an_update() -> None:
-    """A list with the contents from before an update is not believed."""
+    """A list with an instance's contents of before an update is ignored."""
     table = Table()
     newer = replace(RATING, ip_address="10.0.0.2")
     table.registered(newer)
@@ -82,7 +80,7 @@ def test_an_old_list_does_not_undo_an_update() -> None:
 
 
 def test_a_list_that_goes_on_to_contradict_raises_a_doubt() -> None:
-    """Once caches must have caught up, a list against our knowledge is a reason to look, not to believe."""
+    """After the caches' delay a list that contradicts the table raises a doubt, but is not believed."""
     clock = Clock()
     table = Table(clock)
     table.registered(RATING)
@@ -94,7 +92,9 @@ def test_a_list_that_goes_on_to_contradict_raises_a_doubt() -> None:
 
 
 def test_what_may_be_others_by_now_is_believed_as_listed() -> None:
-    """Another replica wrote meanwhile: neither what we wrote nor what we read counts against a list."""
+    """After ``doubt``, as when another replica wrote meanwhile, the next list is believed over own writes
+    and reads.
+    """
     table = Table()
     for one in (RATING, ORDER):
         table.registered(one)
@@ -105,7 +105,7 @@ def test_what_may_be_others_by_now_is_believed_as_listed() -> None:
 
 
 def test_a_settled_doubt_is_knowledge() -> None:
-    """An uncached read after a doubt is firm, and lists may not overrule it for a while."""
+    """An uncached read that settles a doubt is not overruled by a list for a while."""
     clock = Clock()
     table = Table(clock)
     table.registered(RATING)
@@ -128,7 +128,7 @@ def test_a_change_of_owner_or_status_is_news() -> None:
 
 
 def test_what_is_only_listed_goes_with_its_list() -> None:
-    """An instance that nobody wrote or read, and that is listed no more, is forgotten."""
+    """An instance known from lists alone is dropped when a complete list lacks it."""
     table = Table()
     table.merge([RATING])
     assert table.merge([], is_complete=False) == ([], [])
@@ -139,7 +139,7 @@ def test_what_is_only_listed_goes_with_its_list() -> None:
 
 
 def test_applications_are_found_in_any_case() -> None:
-    """An application's instances are found by its name as people write it."""
+    """Instances of an application are found by its name in upper or lower case."""
     table = Table()
     table.merge([RATING, ORDER])
     assert table.application("Rating") == [RATING]
@@ -181,7 +181,7 @@ def test_indexes_agree_with_what_is_held(events: list[tuple[str, list[Instance]]
 
 
 def test_what_was_known_lately_is_not_new() -> None:
-    """Only an id that stands in no list, and was neither written nor removed of late, is new."""
+    """An id is new only if no list shows it and it was neither written nor removed lately."""
     clock = Clock()
     table = Table(clock)
     assert table.is_new(RATING.key)
@@ -197,7 +197,9 @@ def test_what_was_known_lately_is_not_new() -> None:
 
 
 def test_owners_by_the_names_that_callers_use() -> None:
-    """As instances come, change their VIP address or owner, and go."""
+    """Owners are found by application and VIP address, also after instances change either, change owner,
+    or go.
+    """
     table = Table()
 
     def put(instance_id: str, vip: str, owner: str) -> None:
@@ -220,7 +222,7 @@ def test_owners_by_the_names_that_callers_use() -> None:
 
 
 def test_removals_that_no_list_follows_are_forgotten() -> None:
-    """A Eureka may take what is written and give no list."""
+    """Records of removals expire even if Eureka never gives a list."""
     now = 0.0
     table = Table(lambda: now)
     for number in range(20_000):
@@ -230,7 +232,10 @@ def test_removals_that_no_list_follows_are_forgotten() -> None:
 
 
 def test_a_loss_is_forgotten_by_owner_and_on_registration() -> None:
-    """Of two owners who had the same, each one's is forgotten by itself; both's where something stands."""
+    """A lost instance is forgotten when its owner gives it up, and for all owners when an instance is found
+    or removed
+    under its id.
+    """
     table = Table()
     theirs = replace(RATING, metadata={"eurekube.owner": THEIRS})
     other = replace(RATING, instance_id="other")
@@ -247,7 +252,10 @@ def test_a_loss_is_forgotten_by_owner_and_on_registration() -> None:
 
 
 def test_a_persons_status_comes_back_with_what_servers_forgot() -> None:
-    """Until it was registered again, or removed, or its owner wants it no more; ours never."""
+    """A person's status of an instance that servers forgot is remembered until the instance is registered or
+    given up;
+    the operator's is not.
+    """
     table = Table()
     out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
     ours = rules.as_ours(replace(out, instance_id="leaving"))
@@ -269,7 +277,7 @@ def test_a_persons_status_comes_back_with_what_servers_forgot() -> None:
 
 
 def test_who_leads_no_more_believes_the_next_list() -> None:
-    """A loss and a former owner count only for the leader."""
+    """A replica that no longer leads drops losses and former owners, and believes the next list."""
     clock = Clock()
     table = Table(clock, URLS)
     table.registered(replace(RATING, metadata={"eurekube.owner": THEIRS}))
@@ -285,7 +293,10 @@ def test_who_leads_no_more_believes_the_next_list() -> None:
 
 
 def test_a_removal_says_whose_it_was_and_what_may_come_late() -> None:
-    """A server that is away may not know of a hand-over, and may carry out what it did not answer."""
+    """A removal is later checked with its former owner and its unanswered version: a server that was away may
+    know
+    either.
+    """
     clock = Clock()
     table = Table(clock, URLS)
     theirs = replace(RATING, metadata={"eurekube.owner": THEIRS})
@@ -304,7 +315,7 @@ def test_a_removal_says_whose_it_was_and_what_may_come_late() -> None:
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["all was answered", "a write got no answer"])
 def test_what_is_certain_to_be_gone_is_not_looked_for(is_late: bool) -> None:
-    """But for a write of ours that may come late."""
+    """A removal that is certain needs no later check, unless a write of ours got no answer."""
     table = Table(Clock(), urls=["a"])
     table.registered(RATING)
     if is_late:
@@ -314,7 +325,9 @@ def test_what_is_certain_to_be_gone_is_not_looked_for(is_late: bool) -> None:
 
 
 def test_late_arrivals_are_looked_for_if_no_check_is_planned() -> None:
-    """A removed instance is still looked for."""
+    """An unanswered write is checked later; for an instance removed as well, the check of the removal
+    stays.
+    """
     clock = Clock()
     table = Table(clock, URLS)
     table.unanswered(ORDER)
@@ -325,7 +338,10 @@ def test_late_arrivals_are_looked_for_if_no_check_is_planned() -> None:
 
 
 def test_each_server_is_looked_at_again_in_its_time() -> None:
-    """And again, once another one answers again that may have sent it what it missed."""
+    """Each server is checked at its planned times, and from the beginning again when another server that was
+    away
+    answers.
+    """
     clock = Clock()
     table = Table(clock, URLS)
     table.removed(RATING)
@@ -348,7 +364,7 @@ def test_each_server_is_looked_at_again_in_its_time() -> None:
 
 
 def test_the_oldest_looks_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of very many that a server was not asked for; it keeps no later write from being looked for."""
+    """Beyond a maximum the oldest planned checks are dropped; later ones are kept."""
     monkeypatch.setattr(module, "MOST_LOOKED_FOR", 2)
     clock = Clock()
     table = Table(clock, URLS)
@@ -361,7 +377,9 @@ def test_the_oldest_looks_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_was_dropped_is_remembered_until_it_is_renewed_again() -> None:
-    """With all servers that lacked it, as long as it is the same; for two minutes after the last look."""
+    """A dropped instance is remembered with all servers that lacked it, until it is renewed again or for
+    two minutes.
+    """
     clock = Clock()
     table = Table(clock, URLS)
     table.drop(RATING, {NEAR})
@@ -379,7 +397,9 @@ def test_what_was_dropped_is_remembered_until_it_is_renewed_again() -> None:
 
 
 def test_what_was_dropped_is_remembered_for_as_long_as_it_is_listed() -> None:
-    """However long nobody could read: a server that was cut off may have spared it."""
+    """A dropped instance is remembered as long as lists show it: a server that was cut off may still hold
+    it.
+    """
     clock = Clock()
     table = Table(clock, URLS)
     table.merge([RATING])
@@ -390,7 +410,9 @@ def test_what_was_dropped_is_remembered_for_as_long_as_it_is_listed() -> None:
 
 
 def test_a_persons_status_in_a_batch_stays_a_persons() -> None:
-    """A batch carries it along with the registration; of ours, only what is leaving is OUT_OF_SERVICE."""
+    """A registration in a batch with a person's OUT_OF_SERVICE does not count as the operator's; one with the
+    operator's mark does.
+    """
     table = Table()
     out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
     table.unanswered_many([out])
@@ -401,7 +423,10 @@ def test_a_persons_status_in_a_batch_stays_a_persons() -> None:
 
 
 def test_our_status_is_remembered_while_servers_may_send_it_again() -> None:
-    """A person's that is set later is a person's."""
+    """A status that the operator set is remembered while servers may replicate it late; afterwards
+    OUT_OF_SERVICE is a
+    person's.
+    """
     clock = Clock()
     table = Table(clock, URLS)
     out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
@@ -413,7 +438,7 @@ def test_our_status_is_remembered_while_servers_may_send_it_again() -> None:
 
 
 def test_a_server_is_cut_off_once_it_lacked_an_instance_for_long() -> None:
-    """As nobody tells it; one that was restarted is notified of it with the next renewal."""
+    """A server counts as cut off when it lacks an instance for a while without a break."""
     clock = Clock()
     table = Table(clock)
     assert not table.lacks("http://far", RATING)
@@ -426,7 +451,7 @@ def test_a_server_is_cut_off_once_it_lacked_an_instance_for_long() -> None:
 
 
 def test_what_servers_answered_to_renewals_is_forgotten() -> None:
-    """After ten minutes, whatever became of it."""
+    """Accepted renewals of stacks' instances are remembered for ten minutes."""
     clock = Clock()
     table = Table(clock)
     stacks = replace(RATING, metadata={OWNER_KEY: "stack/o/p/s/billing"})

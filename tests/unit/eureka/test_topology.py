@@ -1,4 +1,4 @@
-"""Batches: asked once, remembered, and not forgotten while no server answers."""
+"""Use of batches: servers are asked once, and the answer holds while no server answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MANY = BATCHES_FROM_LEASES
 
 
 class Server:
-    """One server's status, asked through a real Peer's methods."""
+    """The status of one server, read through a real Peer."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.replicas: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Server:
         monkeypatch.setattr(Peer, "batch", lambda *_: [])
 
     def status(self) -> ServerStatus:
-        """Its own words, once the gate is open."""
+        """Return the server's status once the gate is open, or raise while the server is away."""
         self.asked += 1
         self.gate.wait(10)
         if self.away:
@@ -41,12 +41,12 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
-    """The only server."""
+    """Return the only server."""
     return Server(monkeypatch)
 
 
 def test_the_first_caller_waits_for_the_answer(server: Server) -> None:
-    """Of several threads that begin at once, none does without batches for want of an answer."""
+    """Threads that ask at once all wait for one answer, and all use batches."""
     peers = Peers(Connection.parse(URL))
     server.gate.clear()
     with ThreadPoolExecutor(4) as pool:
@@ -57,13 +57,13 @@ def test_the_first_caller_waits_for_the_answer(server: Server) -> None:
 
 
 def test_few_leases_ask_nobody(server: Server) -> None:
-    """Below the limit single requests are sent, whatever the servers could do."""
+    """Below the limit of leases single requests are used, and no server is asked."""
     assert not Peers(Connection.parse(URL)).uses_batches(MANY - 1)
     assert server.asked == 0
 
 
 def test_an_unknown_replica_forbids_batches(server: Server) -> None:
-    """A server that forwards to one that is not configured would leave that one out."""
+    """Batches are not used if a server replicates to an unconfigured server, which would miss them."""
     server.replicas = ("http://10.0.0.9:8761/eureka/",)
     peers = Peers(Connection.parse(URL))
     assert not peers.uses_batches(MANY)
@@ -71,7 +71,9 @@ def test_an_unknown_replica_forbids_batches(server: Server) -> None:
 
 
 def test_a_balancer_that_servers_name_forbids_batches(server: Server) -> None:
-    """Servers behind one URL may name that as their peer: a batch would reach one of them."""
+    """Batches are not used if the servers behind one URL name this URL as their peer: a batch would reach
+    one of them.
+    """
     server.replicas = (f"{URL}/",)
     peers = Peers(Connection.parse(URL))
     assert not peers.uses_batches(MANY)
@@ -84,7 +86,7 @@ def test_a_balancer_that_servers_name_forbids_batches(server: Server) -> None:
 def test_a_replica_whose_url_cannot_be_read_forbids_batches(
     server: Server, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A server names others by what somebody wrote; that must end nothing, nor show what is secret."""
+    """An unreadable replica URL forbids batches, raises no error, and shows no password in the log."""
     server.replicas = (url,)
     with caplog.at_level("INFO"):
         assert not Peers(Connection.parse(URL)).uses_batches(MANY)
@@ -92,7 +94,7 @@ def test_a_replica_whose_url_cannot_be_read_forbids_batches(
 
 
 def test_servers_that_are_away_change_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While no server answers, what was known last holds; the first answer counts again."""
+    """While no server answers, the last answer holds; the next one replaces it."""
     monkeypatch.setattr(windows, "TOPOLOGY", 0.0)
     monkeypatch.setattr(windows, "AVOIDED", 0.0)
     peers = Peers(Connection.parse(URL))

@@ -1,4 +1,4 @@
-"""Reads of single instances: fresh, without a trace, and without keeping anything alive."""
+"""Uncached reads of single instances, which renew none."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OWNER = "stack/organization/shop/dev/rating"
 
 
 class Server:
-    """One server: what it holds, what its list shows, and what it was asked."""
+    """A server with held instances, a list that may differ, and counts of its requests."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -44,14 +44,14 @@ class Server:
         self.reads = self.renewals = 0
 
     def read(self, application: str, instance_id: str) -> Instance | None:
-        """Return the instance."""
+        """Return the instance that the server holds, or None; raise if the read is refused."""
         self.reads += 1
         if (application, instance_id) in self.refused:
             raise RegistryRejected(f"400 for {instance_id}")
         return self.held.get((application, instance_id))
 
     def changes_unless(self, _: bytes) -> tuple[bytes, Delta]:
-        """Return the removals."""
+        """Return a delta with the removed keys."""
         return b"", Delta(1, "", dict.fromkeys(self.gone))
 
     def find(self, instance_id: str) -> Instance | None:
@@ -59,11 +59,11 @@ class Server:
         return next((one for key, one in self.held.items() if key[1] == instance_id), None)
 
     def deregister(self, application: str, instance_id: str) -> bool:
-        """Remove."""
+        """Remove an instance."""
         return self.held.pop((application, instance_id), None) is not None
 
     def batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
-        """Heartbeats, which renew and tell what is there."""
+        """Take heartbeats, which renew instances, and return what is held."""
         self.renewals += len(items)
         everything = list(self.held.values())
         ids = [item.partition(b'"id":"')[2].partition(b'"')[0].decode() for item in items]
@@ -72,7 +72,7 @@ class Server:
 
 
 class Cluster(Peers):
-    """Servers that take batches, as far as they are asked here."""
+    """Fake Peers with servers that take batches."""
 
     def __init__(self, *urls: str) -> None:
         super().__init__(Connection(urls or (URL,)))
@@ -80,7 +80,7 @@ class Cluster(Peers):
         self.silent: set[str] = set()
 
     def holds(self, instances: Iterable[Instance], *, listed: Iterable[Instance] = ()) -> None:
-        """On every server."""
+        """Let every server hold these instances, and list those."""
         instances, listed = list(instances), list(listed)
         for server in self.servers:
             server.held = {one.key: one for one in instances}
@@ -89,7 +89,7 @@ class Cluster(Peers):
     def each(
         self, ask: Callable[[Any], Any], *, asks_avoided: bool = False, grace_seconds: float | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """All, but for those that are silent."""
+        """Ask every server that is not silent, and return answers and failures by URL."""
         assert asks_avoided in (True, False) or grace_seconds
         asked = [one for one in self.servers if one.url not in self.silent]
         return {one.url: ask(one) for one in asked}, {
@@ -97,38 +97,38 @@ class Cluster(Peers):
         }
 
     def read(self, application: str, instance_id: str) -> Instance | None:
-        """The first one's."""
+        """Read an instance from the first server."""
         return self.servers[0].read(application, instance_id)
 
     def find(self, instance_id: str) -> Instance | None:
-        """The first one's."""
+        """Find an instance at the first server."""
         return self.servers[0].find(instance_id)
 
     def list_instances(self) -> list[Instance]:
-        """The first one's."""
+        """Return the first server's list."""
         return self.servers[0].listed
 
     def list_everywhere(self) -> tuple[list[Instance], dict[str, Any]]:
-        """All of them."""
+        """Return the merged lists of all servers."""
         return merged(one.listed for one in self.servers), {}
 
     def batch(self, peer: Any, items: Sequence[bytes]) -> Sequence[ItemResponse]:
-        """Each server's own."""
+        """Send a batch to this server."""
         answers: list[ItemResponse] = peer.batch(items)
         return answers
 
     def uses_batches(self, leases: int) -> bool:
-        """As the servers allow it."""
+        """Return whether so many leases are enough for batches."""
         return leases >= BATCHES_FROM_LEASES
 
     @property
     def renewals(self) -> int:
-        """How many heartbeats came."""
+        """Number of heartbeats at all servers."""
         return sum(one.renewals for one in self.servers)
 
 
 def instance(number: int, **more: Any) -> Instance:
-    """One that carries its number."""
+    """Return an instance with this number in its id and address."""
     at = f"192.0.2.{number % 250}"
     return Instance("RATING", f"i{number}", at, at, Port(8080), last_dirty_timestamp_ms=1000, **more)
 
@@ -137,7 +137,9 @@ MANY = [instance(number) for number in range(BATCHES_FROM_LEASES + 100)]
 
 
 def test_to_look_at_many_renews_none() -> None:
-    """A refresh of a thousand must not keep those alive that nobody renews any more."""
+    """Uncached reads of a thousand instances renew none: an abandoned instance must lapse despite a
+    refresh.
+    """
     cluster = Cluster("http://a/eureka", "http://b/eureka")
     cluster.holds(MANY[1:])
     reads = read_everywhere(cluster, [one.key for one in MANY])
@@ -147,7 +149,7 @@ def test_to_look_at_many_renews_none() -> None:
 
 
 def sweep(cluster: Cluster, *removed: Instance, former: frozenset[str] = frozenset()) -> None:
-    """Look once at a server for what was removed, as soon as it was."""
+    """Record removals, and check the first server for the removed instances at once."""
     registry = EurekaRegistry(cluster, identity.Cluster("lab", "u"), "operator", 600.0)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("eurekube_provider.eureka.windows.SWEEP", (0.0, 0.0))
@@ -160,7 +162,7 @@ def sweep(cluster: Cluster, *removed: Instance, former: frozenset[str] = frozens
 
 
 def test_to_sweep_many_renews_none() -> None:
-    """A removed instance has to be dead; another owner's is left alone."""
+    """The check of many removals removes our remaining instances, leaves another owner's, and renews none."""
     cluster = Cluster()
     cluster.holds([MANY[0], replace(MANY[1], metadata={"eurekube.owner": "other"})])
     sweep(cluster, *MANY)
@@ -169,7 +171,10 @@ def test_to_sweep_many_renews_none() -> None:
 
 
 def test_what_was_handed_over_is_swept_as_its_former_owners() -> None:
-    """A server that was away still holds it so; what that one wrote after the removal stays."""
+    """After a hand-over the check also removes the former owner's version at a server that was away, but not
+    one
+    written after the removal.
+    """
     cluster = Cluster()
     (server,) = cluster.servers
     formers = [replace(one, metadata={"eurekube.owner": "former"}) for one in MANY[:2]]
@@ -180,7 +185,7 @@ def test_what_was_handed_over_is_swept_as_its_former_owners() -> None:
 
 
 def test_to_sweep_many_takes_time() -> None:
-    """An instance that was registered again after the read is read again before its removal."""
+    """Before its removal each instance is read again, so that one that was registered meanwhile stays."""
     cluster = Cluster()
     cluster.holds(MANY[:3])
     (server,) = cluster.servers
@@ -197,7 +202,7 @@ def test_to_sweep_many_takes_time() -> None:
 
 
 def test_what_was_registered_again_is_looked_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A removal that was under way may hit it, so that each look at a server has it renewed."""
+    """An instance registered again is renewed at each check, because a removal under way may hit it."""
     monkeypatch.setattr("eurekube_provider.eureka.windows.SWEEP", (0.0, 0.0))
     cluster = Cluster()
     cluster.holds(MANY[:2])
@@ -214,7 +219,9 @@ def test_what_was_registered_again_is_looked_after(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_first_read_that_fails_ends_the_rest() -> None:
-    """A server that is away is not waited for a thousand times."""
+    """The first failed read ends the other reads, so that a server that is away is not waited for each
+    time.
+    """
 
     class Away:
         reads = 0
@@ -230,12 +237,12 @@ def test_the_first_read_that_fails_ends_the_rest() -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each look asks for a list of its own."""
+    """Disable the cache of lists, so that each look requests its own."""
     monkeypatch.setattr(registry_lists, "LISTED_FOR_SECONDS", -1.0)
 
 
 def application(count: int, renewer: str = "eurekube") -> DesiredState:
-    """A stack's application with so many instances."""
+    """Return the desired state of a stack's application with this many instances."""
     properties = {
         "application": "rating",
         "port": 8080,
@@ -249,7 +256,9 @@ def application(count: int, renewer: str = "eurekube") -> DesiredState:
 
 @pytest.mark.parametrize("renewer", ["eurekube", "self"])
 def test_only_what_is_written_and_others_renew_is_renewed(renewer: str) -> None:
-    """A look at what stands renews nothing; what is written may be read in batches, but for a stranger's."""
+    """Only reads before a write may use batches, which renew, and never for self-renewed or another
+    owner's instances.
+    """
     cluster, wanted = Cluster(), application(BATCHES_FROM_LEASES + 1, renewer)
     instances = [each.instance for each in wanted.registrations.values()]
     strange = replace(instances[0], metadata={"eurekube.owner": "somebody"})
@@ -265,7 +274,10 @@ def test_only_what_is_written_and_others_renew_is_renewed(renewer: str) -> None:
 
 
 def test_a_look_knows_what_the_state_knows() -> None:
-    """An update's registration of a moment ago is in no list yet; a listed instance may be gone."""
+    """Keys of the state are read even if unlisted, a listed instance may be gone, and an instance that a
+    EurekaInstance
+    took over is no surplus.
+    """
     cluster, before, wanted = Cluster(), application(2), application(1)
     kept, going = (each.instance for each in before.registrations.values())
     gone = instance(7, metadata={"eurekube.owner": OWNER, MEMBER_KEY: "k7"})
@@ -279,7 +291,10 @@ def test_a_look_knows_what_the_state_knows() -> None:
 
 @pytest.mark.parametrize(("has_members", "is_seen"), [(True, True), (False, False)])
 def test_an_application_of_one_is_read_from_every_server(has_members: bool, is_seen: bool) -> None:
-    """Somebody may have taken the place at a server that is asked later; an instance is read from one."""
+    """A EurekaApplication with one member is read from every server, as another owner may hold its id at a
+    later one; a
+    EurekaInstance is read from one server.
+    """
     cluster = Cluster("http://a/eureka", "http://b/eureka")
     wanted = replace(application(1), has_members=has_members)
     (ours,) = (each.instance for each in wanted.registrations.values())
@@ -291,7 +306,7 @@ def test_an_application_of_one_is_read_from_every_server(has_members: bool, is_s
 
 
 def test_a_neighbour_at_our_address_is_read() -> None:
-    """One that a list shows and that is gone stands in nobody's way."""
+    """A listed instance at our address is read, and is no neighbour if no server holds it."""
     cluster, wanted = Cluster(), application(1)
     (ours,) = (each.instance for each in wanted.registrations.values())
     twin = replace(ours, instance_id="its-own", metadata={})
@@ -304,7 +319,9 @@ def test_a_neighbour_at_our_address_is_read() -> None:
 
 
 def test_whether_another_is_up_is_read() -> None:
-    """A list may have been true half a minute ago; each server's callers find what that server holds."""
+    """Another instance counts as UP only if an uncached read at every server finds one; lists may be
+    outdated.
+    """
     cluster = Cluster("http://a/eureka", "http://b/eureka")
     mine, other = instance(1), instance(2)
     cluster.holds([mine, replace(other, status=Status.OUT_OF_SERVICE)], listed=[mine, other])
@@ -319,7 +336,10 @@ def test_whether_another_is_up_is_read() -> None:
 
 
 def test_instances_are_named_as_they_stand() -> None:
-    """A gone one is left out, an id is found before any list shows it, and an undecided one is kept."""
+    """Instances are named by uncached reads: a removed one is left out, an unlisted one found, and one that a
+    silent
+    server may hold is kept.
+    """
     cluster = Cluster("http://a/eureka", "http://b/eureka")
     there, unlisted = instance(1, status=Status.DOWN), instance(3)
     gone = instance(2, status=Status.DOWN)
@@ -333,7 +353,9 @@ def test_instances_are_named_as_they_stand() -> None:
 
 
 def test_what_a_list_shows_as_up_and_no_server_holds_is_not_yet_known() -> None:
-    """The list is older than that, or the server holds it under another id than it shows."""
+    """A listed UP instance that no server holds is reported as unseen: the list may be old, or show
+    another id.
+    """
     cluster = Cluster()
     there, listed = instance(1), instance(2)
     cluster.holds([there], listed=[there, listed])
@@ -345,7 +367,9 @@ def test_what_a_list_shows_as_up_and_no_server_holds_is_not_yet_known() -> None:
 
 
 def test_a_delta_says_that_it_left_before_the_list_does() -> None:
-    """A list is made again every half minute, and may have been made before it left."""
+    """An instance that a delta reports as removed does not count as listed, although the cached list still
+    shows it.
+    """
     cluster = Cluster()
     cluster.holds([], listed=[instance(2)])
     cluster.servers[0].gone = [instance(2).key]
@@ -353,7 +377,7 @@ def test_a_delta_says_that_it_left_before_the_list_does() -> None:
 
 
 def test_what_a_server_refuses_to_tell_costs_only_itself() -> None:
-    """Under an id that a proxy refuses: it is named as what no request can name, and so is why."""
+    """An instance whose read is refused is named as unreachable with the reason; the others are read."""
     cluster = Cluster()
     there, odd = instance(1), instance(2)
     cluster.holds([there], listed=[odd, there])
@@ -367,7 +391,7 @@ def test_what_a_server_refuses_to_tell_costs_only_itself() -> None:
 
 
 def test_an_id_that_no_request_can_name_hinders_nothing() -> None:
-    """A server takes it in and refuses every URL with it: it is reported, and the others are drained."""
+    """An instance whose id fits into no URL is reported, and the others are drained."""
     cluster = Cluster()
     odd = "no request can name the id 'two/\\x1b[2K'"
     there, strange = instance(1), replace(instance(2), instance_id="two/\x1b[2K", unreadable=odd)
@@ -384,7 +408,9 @@ def test_an_id_that_no_request_can_name_hinders_nothing() -> None:
 
 
 def test_what_a_drain_left_out_is_reported() -> None:
-    """It was there when the drain began, and in no list; what came since is not meant."""
+    """An UP instance that existed when the drain began but was not drained is reported; a later one is
+    not.
+    """
 
     class Options:
         target, self_registered = "rating", False

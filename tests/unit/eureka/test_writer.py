@@ -1,4 +1,4 @@
-"""Carrying out a plan: on a fake registry, and on servers of the model alone and in batches."""
+"""Application of plans, on a fake registry and on model servers, by single requests and in batches."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ Key = tuple[str, str]
 
 
 def instance(name: str, owner: str = OURS) -> Instance:
-    """An instance of an owner."""
+    """Return an instance of this owner."""
     return Instance("rating", name, "10.0.0.1", "10.0.0.1", Port(8080), metadata={"eurekube.owner": owner})
 
 
 class Registry(Peers):
-    """One server in memory that fails on request, and remembers what it was asked."""
+    """A server in memory that records requests and fails as the test sets it."""
 
     def __init__(self, *instances: Instance) -> None:
         super().__init__(Connection(("http://one/eureka",)))
@@ -54,32 +54,32 @@ class Registry(Peers):
             setattr(self.peers[0], name, getattr(self, f"serve_{name}"))
 
     def uses_batches(self, leases: int) -> bool:
-        """Never."""
+        """Return False: batches are never used."""
         assert leases >= 0
         return False
 
     def serve_read(self, application: str, instance_id: str) -> Instance | None:
-        """Return the instance."""
+        """Return the instance that the server holds, or None."""
         self._ask("read", application, instance_id)
         return self.held.get((application, instance_id))
 
     def serve_register(self, instance: Instance) -> None:
-        """Hold it."""
+        """Store the instance."""
         self._ask("register", *instance.key)
         self.held[instance.key] = instance
 
     def serve_deregister(self, application: str, instance_id: str) -> bool:
-        """Hold it no more."""
+        """Remove the instance."""
         self._ask("deregister", application, instance_id)
         return self.held.pop((application, instance_id), None) is not None
 
     def serve_set_status(self, instance: Instance, status: Status) -> bool:
-        """Set it over the instance's own."""
+        """Set an override."""
         self.held[instance.key] = replace(self.held[instance.key], status=status, overridden_status=status)
         return True
 
     def serve_clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
-        """Take the override away."""
+        """Clear the override."""
         have = self.held[instance.key]
         self.held[instance.key] = replace(have, status=status, overridden_status=Status.UNKNOWN)
         return True
@@ -95,7 +95,7 @@ A, B, C = instance("a"), instance("b"), instance("c")
 
 
 def test_every_write_is_preceded_by_a_read() -> None:
-    """A list is not believed: whose the instance is now is read first."""
+    """Each change first reads the instance uncached, as its owner may differ from the list's."""
     registry = Registry(C)
     outcome = Writer(registry).apply(plan([A], [C], OURS), OURS)
     assert [change.action for change in outcome.done] == [Action.REGISTER, Action.DEREGISTER]
@@ -105,16 +105,18 @@ def test_every_write_is_preceded_by_a_read() -> None:
 
 
 class Keeping(Registry):
-    """Says that it removed what it goes on to show, as one of several servers behind one URL may."""
+    """A server that answers removals with success and keeps the instance, as one of several behind a URL
+    may.
+    """
 
     def serve_deregister(self, application: str, instance_id: str) -> bool:
-        """Hold it all the same."""
+        """Record the request, and keep the instance."""
         self._ask("deregister", application, instance_id)
         return True
 
 
 def test_what_is_shown_after_its_removal_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller reads the error, after five tries."""
+    """A removal after which the instance is still held fails after five tries."""
     monkeypatch.setattr(time, "sleep", lambda _: None)
     registry = Keeping(C)
     (failure,) = Writer(registry).apply(plan([], [C], OURS), OURS).failures
@@ -123,15 +125,15 @@ def test_what_is_shown_after_its_removal_is_no_success(monkeypatch: pytest.Monke
 
 
 class Refusing(Registry):
-    """Lets everybody read, and nobody remove."""
+    """A server that allows reads and refuses removals."""
 
     def serve_deregister(self, application: str, instance_id: str) -> bool:
-        """Refuse."""
+        """Refuse the removal with 403."""
         raise RegistryDenied(f"deregister {application} {instance_id}: 403", url="two", status_code=403)
 
 
 def test_a_server_that_refuses_to_remove_what_it_shows_is_no_success() -> None:
-    """Although another server has removed it."""
+    """A removal that one server refuses fails, although the other server has removed the instance."""
     one, two = Registry(C), Refusing(C)
     both = Peers(Connection(("http://one/eureka", "http://two/eureka")))
     for peer, registry in zip(both.peers, (one, two), strict=True):
@@ -145,7 +147,7 @@ def test_a_server_that_refuses_to_remove_what_it_shows_is_no_success() -> None:
 
 @pytest.mark.parametrize("parallel", [False, True])
 def test_one_refusal_stops_nothing_else(parallel: bool) -> None:
-    """A change that the registry refuses is reported with its error, and the others are carried out."""
+    """A refused change is reported with its error, and the other changes are applied."""
     registry = Registry(C)
     registry.errors = {A.key: RegistryRejected("no")}
     with ThreadPoolExecutor(2) as pool:
@@ -155,7 +157,9 @@ def test_one_refusal_stops_nothing_else(parallel: bool) -> None:
 
 
 class Interrupted(Registry):
-    """Lets so many writes through, and no more; an override stands over what is registered."""
+    """A server that takes a number of writes and then fails; it keeps an override over later
+    registrations.
+    """
 
     def __init__(self, held: Instance, writes: int) -> None:
         super().__init__(held)
@@ -163,14 +167,14 @@ class Interrupted(Registry):
         self.seen = [held]
 
     def serve_register(self, instance: Instance) -> None:
-        """Hold it, with the override that there is; a server believes DOWN all the same."""
+        """Store the instance with the present override, which DOWN outranks as at a server."""
         have = self.held[instance.key]
         override = have.overridden_status
         status = override if have.is_overridden and instance.status is not Status.DOWN else instance.status
         self._write(replace(instance, status=status, overridden_status=override))
 
     def serve_clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
-        """Take the override away."""
+        """Clear the override."""
         have = self.held[instance.key]
         self._write(replace(have, status=status, overridden_status=Status.UNKNOWN))
         return True
@@ -186,7 +190,9 @@ class Interrupted(Registry):
 @pytest.mark.parametrize("first", [Status.UP, Status.DOWN])
 @pytest.mark.parametrize("writes", range(4))
 def test_our_out_of_service_is_undone_despite_interruptions(writes: int, first: Status) -> None:
-    """A StatefulSet's next pod must not stay out of service as if a person had put it there."""
+    """The operator's OUT_OF_SERVICE is cleared for a StatefulSet's next pod, even if the writes are
+    interrupted between.
+    """
     leaving = {**A.metadata, LEAVING_KEY: "true"}
     out = Status.OUT_OF_SERVICE
     old = replace(A, ip_address="10.9.9.9", status=out, overridden_status=out, metadata=leaving)
@@ -202,7 +208,7 @@ def test_our_out_of_service_is_undone_despite_interruptions(writes: int, first: 
 
 
 def test_with_no_server_the_rest_is_given_up() -> None:
-    """Where the registry is away, later steps are not tried: each of them is reported as failed."""
+    """When no server answers, the remaining changes are not tried and are all reported as failed."""
     registry = Registry(C)
     registry.errors = {A.key: RegistryUnreachable("away")}
     outcome = Writer(registry).apply(plan([A], [C], OURS), OURS)
@@ -212,7 +218,7 @@ def test_with_no_server_the_rest_is_given_up() -> None:
 
 
 def test_changes_that_are_equal_are_distinguished() -> None:
-    """A plan may name one instance twice: each of its changes is done or failed, once."""
+    """Each of several equal changes in a plan is reported once as done or failed."""
     registry = Registry()
     registry.errors = {A.key: RegistryUnreachable("away")}
     twice = Plan((Change(Action.REGISTER, A), Change(Action.REGISTER, A), Change(Action.DEREGISTER, A, A)))
@@ -221,7 +227,7 @@ def test_changes_that_are_equal_are_distinguished() -> None:
 
 
 def test_a_foreign_instance_is_a_conflict() -> None:
-    """An instance that came to belong to somebody else since the plan is left as it is."""
+    """An instance that another owner took over since the plan is not changed, and reported as a conflict."""
     registry = Registry(instance("a", THEIRS))
     outcome = Writer(registry).apply(
         Plan((Change(Action.UPDATE, A, A), Change(Action.DEREGISTER, A, A))), OURS
@@ -233,7 +239,7 @@ def test_a_foreign_instance_is_a_conflict() -> None:
 
 @pytest.mark.parametrize("stored", [1, 4_000_000_000_000])
 def test_timestamps_only_grow(stored: int) -> None:
-    """A sent timestamp is newer than the present one, even if our clock is behind."""
+    """A registration has a newer timestamp than the stored one, even if our clock is behind."""
     have = replace(A, last_dirty_timestamp_ms=stored)
     assert next_timestamp(have) > stored
     assert next_timestamp(None) > 1_700_000_000_000
@@ -242,7 +248,7 @@ def test_timestamps_only_grow(stored: int) -> None:
 
 
 def test_what_is_not_ours_to_decide_survives_a_write() -> None:
-    """Unknown fields and the data centre go back as they came, and an override is not forgotten."""
+    """A write keeps unknown fields, the data centre and an override."""
     have = replace(
         A, unknown_fields={"x": 1}, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE
     )
@@ -254,7 +260,7 @@ def test_what_is_not_ours_to_decide_survives_a_write() -> None:
 
 
 def test_a_change_that_may_not_be_made_ends_the_plan() -> None:
-    """Each single change asks again: none is made after the first that was refused, and all have ended."""
+    """After the first change that raises LeadershipLost no other change is made, and the plan raises it."""
     registry = Registry(B)
     steps = Plan((Change(Action.REGISTER, A), Change(Action.REGISTER, C), Change(Action.DEREGISTER, B)), ())
 
@@ -273,7 +279,7 @@ def test_a_change_that_may_not_be_made_ends_the_plan() -> None:
 
 @pytest.mark.parametrize("parallel", [False, True])
 def test_what_may_not_be_written_is_not_even_read(parallel: bool) -> None:
-    """Changes that wait for their turn end as soon as this replica may lead no more."""
+    """Changes that wait send no request once this replica may no longer lead."""
     registry = Registry(B)
     registry.may_write = lambda: not registry.asked
     steps = Plan(tuple(Change(Action.DEREGISTER, one) for one in (B, A, C)), ())
@@ -283,10 +289,10 @@ def test_what_may_not_be_written_is_not_even_read(parallel: bool) -> None:
 
 
 class _OneServer(Registry):
-    """A registry of one URL, which keeps what is newer, as a server does."""
+    """A registry of one URL that keeps the newer version of an instance, as a server does."""
 
     def serve_register(self, instance: Instance) -> None:
-        """Hold it unless a newer version is held."""
+        """Store the instance unless a newer version is held."""
         before = self.held.get(instance.key)
         super().serve_register(instance)
         if before is not None and before.written_at_ms > instance.written_at_ms:
@@ -294,7 +300,9 @@ class _OneServer(Registry):
 
 
 def test_a_new_instance_costs_one_registration_and_one_read() -> None:
-    """A second registration would be one more change that every client is notified of."""
+    """A new instance is registered once and then read; a second registration would notify every client
+    again.
+    """
     registry, seen = _OneServer(), RecordingNotes(all_is_new=True)
     Writer(registry, seen).apply(plan([A], [], OURS), OURS)
     assert registry.asked == [("register", "a"), ("read", "a")]
@@ -303,7 +311,10 @@ def test_a_new_instance_costs_one_registration_and_one_read() -> None:
 
 @pytest.mark.parametrize("answer", [True, False], ids=["all answer", "one is silent"])
 def test_a_new_instance_is_written_after_several_servers_were_read(answer: bool) -> None:
-    """It gives way to what comes meanwhile, and is read where a server was silent, which may hold it."""
+    """At several servers a new instance is read everywhere, then registered with the time before the reads,
+    so that it
+    gives way to a registration meanwhile.
+    """
     urls = [f"http://eureka-{number}:8761/eureka" for number in (1, 2, 3)]
     cluster, asked = EurekaCluster(urls), list[str]()
     world = World(cluster)
@@ -327,7 +338,10 @@ def test_a_new_instance_is_written_after_several_servers_were_read(answer: bool)
 
 
 def test_an_earlier_instance_is_sent_to_the_server_that_lacks_it() -> None:
-    """Behind one URL another server may have answered the registration, and lack what this one holds."""
+    """When the read after a registration shows a newer own version, this version is registered again, as a
+    server
+    behind the URL may lack it.
+    """
     stored = replace(A, last_dirty_timestamp_ms=next_timestamp(None))
     registry = _OneServer(stored)
     Writer(registry, RecordingNotes(all_is_new=True)).apply(plan([A], [], OURS), OURS)
@@ -336,7 +350,10 @@ def test_an_earlier_instance_is_sent_to_the_server_that_lacks_it() -> None:
 
 
 def test_what_a_list_did_not_show_to_be_out_by_us_keeps_our_mark() -> None:
-    """Without it, the OUT_OF_SERVICE that stands over what is written would pass for a person's."""
+    """An update keeps the operator's mark of a leaving instance that the list did not show; else its
+    OUT_OF_SERVICE
+    would look like a person's.
+    """
     out = replace(
         A,
         status=Status.OUT_OF_SERVICE,
@@ -353,7 +370,7 @@ def test_what_a_list_did_not_show_to_be_out_by_us_keeps_our_mark() -> None:
 
 
 def test_a_stack_decides_about_our_mark_by_itself() -> None:
-    """Its plan is written as it is."""
+    """A stack's update is written as planned, without the mark that the server holds."""
     stacks = "stack/o/p/s/n"
     out = replace(
         instance("a", stacks), status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE
@@ -366,7 +383,7 @@ def test_a_stack_decides_about_our_mark_by_itself() -> None:
 
 
 def test_a_new_id_does_not_overwrite_another_servers_instance() -> None:
-    """An old instance of another owner that is in no list we read keeps the id."""
+    """A new registration does not overwrite another owner's instance that only a second server holds."""
     first, second = "http://eureka-1:8761/eureka", "http://eureka-2:8761/eureka"
     cluster = EurekaCluster([first, second])
     cluster.cut = {(second, first)}
@@ -396,7 +413,9 @@ def test_a_new_id_does_not_overwrite_another_servers_instance() -> None:
 
 
 def test_a_server_that_lacks_our_mark_gets_it_before_our_status() -> None:
-    """The one that was marked may be frozen: here the status would pass for a person's."""
+    """A server gets the operator's mark before OUT_OF_SERVICE, which would look like a person's without
+    it.
+    """
     url = "http://eureka:8761/eureka"
     have = Instance("RATING", "a", "10.0.0.1", "10.0.0.1", Port(8080), metadata={"eurekube.owner": "x"})
     want = replace(have, status=Status.OUT_OF_SERVICE, metadata={**have.metadata, LEAVING_KEY: "true"})
@@ -412,7 +431,10 @@ WAYS = pytest.mark.parametrize("in_a_batch", [False, True], ids=["single", "batc
 
 @WAYS
 def test_a_removal_ends_renewals_and_goes_to_every_server(in_a_batch: bool, servers: Servers) -> None:
-    """One that does not hold it tells none of the others; and a renewal in flight would bring it back."""
+    """A removal first ends the instance's renewals, and is then sent to every server: one that lacks the
+    instance
+    forwards nothing.
+    """
     servers.everywhere(ONE)
     assert not removed(servers, in_a_batch=in_a_batch)
     assert servers.holding() == {}
@@ -423,7 +445,9 @@ def test_a_removal_ends_renewals_and_goes_to_every_server(in_a_batch: bool, serv
 
 @WAYS
 def test_what_nobody_holds_is_not_removed(in_a_batch: bool, servers: Servers) -> None:
-    """It could hit anyone who registers it at that moment; it is renewed no more, and looked for later."""
+    """No DELETE is sent for an instance that no server holds, as it could hit a new registration; its
+    renewals end.
+    """
     assert not removed(servers, in_a_batch=in_a_batch)
     assert "DELETE" not in servers.requests
     assert not any("Cancel" in what for what in servers.world.trace)
@@ -431,7 +455,7 @@ def test_what_nobody_holds_is_not_removed(in_a_batch: bool, servers: Servers) ->
 
 
 def test_what_only_one_server_shows_to_be_anothers_is_not_removed(servers: Servers) -> None:
-    """It registered there a moment ago, and no other one has heard of it: a removal goes to each server."""
+    """An instance that one server shows as another owner's is removed from no server."""
     servers.everywhere(ONE)
     last = servers.cluster.servers[URLS[-1]].registry
     held = servers.holding()[URLS[-1]].copy()
@@ -456,7 +480,9 @@ REQUESTS = {
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("what", list(REQUESTS))
 def test_how_many_requests_one_pod_costs(what: str, count: int) -> None:
-    """One server answers by two what several do by four, and by six for a removal, which is sent to each."""
+    """A change of one pod costs two requests at one server; at three servers two to four, and six for a
+    removal.
+    """
     cluster, asked = EurekaCluster(URLS[:count]), Counter[str]()
     cluster.clock.advance(3_600_000)
     world = World(cluster)
@@ -473,7 +499,10 @@ def test_how_many_requests_one_pod_costs(what: str, count: int) -> None:
 
 @WAYS
 def test_a_persons_status_comes_back_with_what_the_servers_forgot(in_a_batch: bool, servers: Servers) -> None:
-    """As an override, so that it is theirs to clear; nobody finds it UP in between."""
+    """A forgotten instance is registered again with the person's OUT_OF_SERVICE as an override, and is never
+    UP in
+    between.
+    """
     out = Status.OUT_OF_SERVICE
     servers.table.found(replace(ONE, status=out, overridden_status=out))
     servers.table.gone(ONE.key, is_forgotten=True)
@@ -485,7 +514,7 @@ def test_a_persons_status_comes_back_with_what_the_servers_forgot(in_a_batch: bo
 
 @WAYS
 def test_what_registered_itself_under_our_id_is_left(in_a_batch: bool, servers: Servers) -> None:
-    """Nobody's mark is not ours: neither is it written over, nor removed."""
+    """An instance without an owner that stands under our id is neither overwritten nor removed."""
     itself = replace(ONE, metadata={}, last_dirty_timestamp_ms=servers.cluster.clock.now_ms)
     servers.everywhere(itself)
     changed = replace(ONE, port=Port(9090))

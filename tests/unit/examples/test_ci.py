@@ -1,4 +1,4 @@
-"""Settings of the examples for Pulumi's own services have the fields that those publish."""
+"""Examples for Pulumi's services: their settings have only the published fields."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXTS = {"type": "array", "items": TEXT}
 
 
 def exactly(*required: str, **properties: Any) -> dict[str, Any]:
-    """An object with these properties and no others."""
+    """Return the schema of an object with these properties and no others."""
     closed = {"additionalProperties": False, "required": list(required)}
     return {"type": "object", "properties": properties, **closed}
 
@@ -55,8 +55,8 @@ DEPLOYMENT = exactly(
         ),
     ),
 )
-"""Settings of Pulumi Deployments that a person may set, under `settings`: DeploymentSettings of the REST API,
-as `apitype` of pulumi-cloud-sdk 1.20261104 and of the CLI 3.276 have it.
+"""Schema of the settings for Pulumi Deployments under `settings`: DeploymentSettings of the REST API, as in
+`apitype` of pulumi-cloud-sdk 1.20261104 and of the CLI 3.276.
 """
 
 UPDATE = exactly(
@@ -78,12 +78,14 @@ UPDATE = exactly(
     replace=TEXTS,
     ttlAfterCompleted=TEXT,
 )
-"""The spec of an Update: deploy/crds/auto.pulumi.com_updates.yaml of the Pulumi Kubernetes Operator 2.9."""
+"""Schema of an Update's spec: deploy/crds/auto.pulumi.com_updates.yaml of the Pulumi Kubernetes Operator
+2.9.
+"""
 
 
 @pytest.mark.parametrize("at", ["settings", "sourceContext", "operationContext"])
 def test_the_settings_of_deployments_fit_their_schema(at: str) -> None:
-    """A field that nobody knows is refused there, at each level."""
+    """The example's settings fit the schema, which refuses an unknown field at each level."""
     settings = yaml.safe_load((CI / "Pulumi.prod.deploy.yaml").read_text())
     validator = Draft202012Validator(DEPLOYMENT)
     assert list(validator.iter_errors(settings)) == []
@@ -93,7 +95,7 @@ def test_the_settings_of_deployments_fit_their_schema(at: str) -> None:
 
 
 def test_the_operators_update_looks_and_changes_nothing() -> None:
-    """It is a preview with a refresh, which fails where anything is to be changed."""
+    """The example's Update is a preview with a refresh that fails if it finds a change."""
     objects = {each["kind"]: each for each in yaml.safe_load_all((CI / "pulumi-operator.yaml").read_text())}
     update = yaml.safe_load(objects["ConfigMap"]["data"]["update.yaml"])
     assert list(Draft202012Validator(UPDATE).iter_errors(update["spec"])) == []
@@ -110,6 +112,6 @@ def test_the_operators_update_looks_and_changes_nothing() -> None:
 
 
 def test_the_same_command_looks_for_drift_everywhere() -> None:
-    """`eurekube drift`, which fails where it could not look."""
+    """Each CI example looks for drift with `eurekube drift`, which fails if it cannot look."""
     for name in ("drift.yml", "gitlab.yaml", "Pulumi.prod.deploy.yaml"):
         assert "eurekube drift --stack" in (CI / name).read_text()

@@ -1,4 +1,4 @@
-"""The rules of the example's policy pack, without Pulumi."""
+"""Rules of the example policy pack, without Pulumi."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GOOD: dict[str, Any] = {"application": "BILLING", "drain_seconds": 30, "zone": "
 
 @pytest.fixture(scope="module")
 def rules() -> ModuleType:
-    """The module of the example."""
+    """Return the example's module of rules."""
     path = Path(__file__).parents[3] / "examples" / "policies" / "rules.py"
     spec = importlib.util.spec_from_file_location("rules", path)
     assert spec
@@ -33,7 +33,7 @@ def rules() -> ModuleType:
 
 
 def found(rules: ModuleType, type_: str, properties: dict[str, Any]) -> dict[str, list[str]]:
-    """Return each rule's findings in a resource of either provider."""
+    """Return each rule's findings for a resource of either provider."""
     is_native = type_ in (NATIVE_INSTANCE_TYPE, NATIVE_APPLICATION_TYPE)
     written = renamed(properties, camel) if is_native else properties
     reported = {name: rules.violations(name, type_, written, ["billing"]) for name in rules.RULES}
@@ -42,7 +42,7 @@ def found(rules: ModuleType, type_: str, properties: dict[str, Any]) -> dict[str
 
 @pytest.mark.parametrize("type_", [INSTANCE_TYPE, NATIVE_INSTANCE_TYPE])
 def test_an_instance_is_drained_has_a_zone_and_a_known_name(rules: ModuleType, type_: str) -> None:
-    """Each rule finds its own fault, and none where there is none."""
+    """Each rule finds its own fault, and a valid instance has no finding."""
     assert found(rules, type_, GOOD) == {}
     assert set(found(rules, type_, {"application": "other"})) == {"drained", "zone", "known-name"}
     assert set(found(rules, type_, {**GOOD, "drain_seconds": 0})) == {"drained"}
@@ -50,7 +50,9 @@ def test_an_instance_is_drained_has_a_zone_and_a_known_name(rules: ModuleType, t
 
 @pytest.mark.parametrize("type_", [APPLICATION_TYPE, NATIVE_APPLICATION_TYPE])
 def test_each_member_of_an_application_is_judged(rules: ModuleType, type_: str) -> None:
-    """With what the application says for all, and what is its own first."""
+    """Each instance of an application is judged with the application's shared properties and its own,
+    which win.
+    """
     shared = {name: value for name, value in GOOD.items() if name != "zone"}
     members = {"a": {"host_name": "192.0.2.1", "zone": "zone-a"}, "b": {"host_name": "192.0.2.2"}}
     reported = found(rules, type_, {**shared, "instances": members})
@@ -59,5 +61,5 @@ def test_each_member_of_an_application_is_judged(rules: ModuleType, type_: str) 
 
 
 def test_other_resources_are_left_alone(rules: ModuleType) -> None:
-    """A bucket has no zone in Eureka."""
+    """Resources of other packages have no finding."""
     assert found(rules, "aws:s3/bucket:Bucket", {}) == {}

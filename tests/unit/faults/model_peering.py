@@ -1,7 +1,7 @@
-"""Three servers of the model of Eureka behind real ports, in the place of :class:`~lab.peering.Peering`.
+"""Three model servers of Eureka on real ports, in place of :class:`~lab.peering.Peering`.
 
-Time passes in the model as it does outside. Servers forward to each other inside of the model, so that only
-what clients send goes through proxies.
+Time in the model follows real time. Servers replicate inside the model, so that only clients' requests pass
+through proxies.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TICK_SECONDS = 0.02
 
 
 class ModelServer:
-    """One server, which can be killed, started and frozen as a process can."""
+    """A model server that can be killed, started and frozen as a process can."""
 
     def __init__(self, peering: ModelPeering, number: int, port: int, log: Path) -> None:
         self.name = f"eureka-{number}"
@@ -46,37 +46,37 @@ class ModelServer:
         self._is_gone = self._is_frozen = False
 
     def kill(self) -> None:
-        """End it."""
+        """Kill the server."""
         self._is_gone = True
         self._down()
 
     def pause(self) -> None:
-        """Freeze it."""
+        """Freeze the server."""
         self._is_frozen = True
         self._down()
 
     def resume(self) -> None:
-        """Let it go on after a pause."""
+        """Let the server continue after a pause."""
         self._is_frozen = False
         if not self._is_gone:
             self._peering.model.down.discard(self.url)
 
     def launch(self) -> None:
-        """Start it, empty, unless it runs."""
+        """Start the server empty, unless it runs."""
         if self._is_gone:
             self._start(None)
 
     def start_with_copy(self) -> None:
-        """Start it with what another one holds."""
+        """Start the server with a copy of another server's registry."""
         others = (one.url for one in self._peering.servers if one is not self)
         self._start(next(others))
 
     def restart(self) -> None:
-        """End it and start it empty."""
+        """Restart the server empty."""
         self._start(None)
 
     def wait_until_ready(self) -> None:
-        """It is ready as soon as it runs."""
+        """Return at once, as a model server is ready when it runs."""
 
     def _down(self) -> None:
         with self._peering.lock:
@@ -89,7 +89,7 @@ class ModelServer:
 
 
 class ModelPeering:
-    """The servers and the proxies before them: ``with ModelPeering(directory) as eureka:``."""
+    """Model servers and the proxies before them: ``with ModelPeering(directory) as eureka:``."""
 
     def __init__(self, log_directory: Path) -> None:
         ports = free_ports(SERVERS)
@@ -131,11 +131,11 @@ class ModelPeering:
 
     @property
     def urls(self) -> list[str]:
-        """Return the URLs for clients: the proxies' URLs."""
+        """URLs for clients, which lead through the proxies."""
         return [f"http://{HOST}:{front.port}/eureka" for front in self.fronts]
 
     def heal(self) -> None:
-        """Let everything pass, and have every server run."""
+        """End all faults: let everything pass, and let every server run."""
         for front in self.fronts:
             front.heal()
         self.model.cut.clear()
@@ -144,12 +144,12 @@ class ModelPeering:
             server.launch()
 
     def split(self, number: int) -> None:
-        """Cut one server off from the others, not from clients."""
+        """Cut one server off from its peers, but not from clients."""
         url = self.servers[number].url
         self.model.cut |= {ends for ends in itertools.permutations(self.model.urls, 2) if url in ends}
 
     def listed(self, number: int) -> dict[Key, Instance]:
-        """Return a server's instances; a dead server raises a client's error."""
+        """Return a server's instances; raise a client's error if the server is down."""
         url = self.servers[number].url
         with self.lock:
             if url in self.model.down:

@@ -1,4 +1,4 @@
-"""How the fault suite's witness judges readings, and what an excuse is good for; nothing is started here."""
+"""Judgements of the fault suite's witness, and the effect of excuses, without running anything."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ STAY = Excuse(Explains.STAY)
 
 
 def test_what_is_up_and_not_wanted_stays() -> None:
-    """Not what is DOWN, nor what is wanted, somebody else's, or another cluster's."""
+    """An instance of the cluster that is UP but not wanted is reported as staying; one that is DOWN, wanted
+    or
+    another owner's is not.
+    """
     assert stays({ONE: UP}, set(), set(), {"east"}, set()) == {ONE: Explains.STAY}
     assert stays({ONE: UP}, set(), {ONE}, {"east"}, set()) == {ONE: Explains.UNREADY}
     assert stays({ONE: DOWN}, set(), set(), {"east"}, set()) == {}
@@ -38,7 +41,7 @@ def test_what_is_up_and_not_wanted_stays() -> None:
 
 
 def test_a_stay_counts_without_a_break() -> None:
-    """An instance that left in between, or was not ready, starts again."""
+    """The time for which an unwanted instance stays restarts after a gap, or when its kind changes."""
     gone, unready = {ONE: Explains.STAY}, {ONE: Explains.UNREADY}
     once = still_staying({}, gone, 10.0)
     assert still_staying(once, gone, 20.0) == {ONE: Stay(Explains.STAY, 10.0)}
@@ -61,7 +64,9 @@ def test_a_stay_counts_without_a_break() -> None:
     ],
 )
 def test_what_serves_and_is_lost(held: dict[Key, Instance], wished: set[Key], expected: str | None) -> None:
-    """A person's wish excuses the one status that is theirs, of the one instance that they wished it for."""
+    """A ready instance that is gone, DOWN or OUT_OF_SERVICE is lost; a person's wish excuses only an override
+    OUT_OF_SERVICE of this instance.
+    """
     assert losses({ONE: UP}, held, {ONE}, wished).get(ONE) == expected
     assert losses({ONE: UP}, held, set(), wished) == {}
     assert losses({ONE: DOWN}, held, {ONE}, wished) == {}
@@ -69,7 +74,9 @@ def test_what_serves_and_is_lost(held: dict[Key, Instance], wished: set[Key], ex
 
 
 def test_what_is_wanted_without_a_break_is_not_doubted() -> None:
-    """It may be lost at no time; another pod of the same id, or one that was unready, is doubted."""
+    """An instance wanted without a break may never be lost; one whose pod was replaced or unready
+    meanwhile is doubted.
+    """
     first = Wishes().read({ONE: ASKED}, 10.0)
     assert first.read({ONE: ASKED}, 20.0) == first
     assert first.may_be_lost_until(ONE, 5.0, [Span("f", Excuse(Explains.LOSS), 0.0)]) == Allowance(10.0)
@@ -83,7 +90,7 @@ def test_what_is_wanted_without_a_break_is_not_doubted() -> None:
 
 
 def test_a_person_who_edits_a_syncer_unsettles_it_alone() -> None:
-    """Also what is wanted now and was all along."""
+    """An edited syncer makes only its own wanted instances doubted."""
     first = Wishes().read({ONE: ASKED}, 10.0)
     assert first.unsettled(("shop", "other"), 20.0) == first
     again = first.unsettled(("shop", "rating"), 20.0)
@@ -91,7 +98,7 @@ def test_a_person_who_edits_a_syncer_unsettles_it_alone() -> None:
 
 
 def test_an_excuse_lasts_as_long_as_its_fault_and_a_margin() -> None:
-    """Or for a time of its own, if the fault goes on for longer."""
+    """An excuse lasts until its fault's end plus a margin, or for its longest time if this is shorter."""
     assert Span("f", STAY, 10.0).until == math.inf
     assert Span("f", replace(STAY, margin_seconds=3.0), 10.0, 20.0).until == 23.0
     assert Span("f", replace(STAY, longest_seconds=6.0, margin_seconds=3.0), 10.0).until == 19.0
@@ -99,7 +106,9 @@ def test_an_excuse_lasts_as_long_as_its_fault_and_a_margin() -> None:
 
 
 def test_patience_counts_again_from_the_end_of_an_excuse() -> None:
-    """Each fault that is on meanwhile is named; one that was over before, or begins after, gives nothing."""
+    """The allowed time starts again at the end of each overlapping excuse; excuses before or after it add
+    nothing.
+    """
     assert allowance(100.0, 8.0, []) == Allowance(108.0)
     before, after = Span("before", STAY, 10.0, 99.0), Span("after", STAY, 109.0, 200.0)
     assert allowance(100.0, 8.0, [before, after]) == Allowance(108.0)
@@ -126,14 +135,14 @@ def test_patience_counts_again_from_the_end_of_an_excuse() -> None:
     ],
 )
 def test_an_excuse_is_good_at_its_place_only(excuse: Excuse, is_excused: bool) -> None:
-    """For its judgement, its server, its cluster's instances, its syncer."""
+    """An excuse counts only for its judgement, server, cluster and syncer."""
     excuses = Excuses()
     excuses.give("a fault", [excuse], 10.0)
     assert bool(excuses.of(Explains.STAY, 1, "east", ("shop", "rating"))) is is_excused
 
 
 def test_slack_is_for_the_margin_only() -> None:
-    """A fault's own span is known to the second."""
+    """Slack multiplies the margin of an excuse, and not the fault's own duration, which is known exactly."""
     excuses = Excuses(slack=2.0)
     numbers = excuses.give("f", [replace(STAY, margin_seconds=3.0, longest_seconds=7.0)], 0.0)
     (span,) = excuses.of(Explains.STAY, 0, "east", None)
@@ -144,9 +153,9 @@ def test_slack_is_for_the_margin_only() -> None:
 
 
 def test_no_fault_of_a_server_excuses_what_stays_at_another() -> None:
-    """Nor does one of a cluster excuse another's; what befalls workloads alone excuses nothing.
-
-    But for servers that were apart: what one could not tell comes up at the others.
+    """Every excuse for a staying instance names a server or a cluster, except after a split between servers,
+    whose
+    missed removals reappear elsewhere.
     """
     drawn = [one.fault for planned in schedule(1, Storm(Scale()), count=100) for one in planned]
     assert {type(one) for one in drawn} == set(KINDS)

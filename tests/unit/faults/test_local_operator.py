@@ -1,4 +1,4 @@
-"""The operator that the tests of one fault after the other disturb, on a model of Eureka."""
+"""The operator used by the single-fault tests, on model servers."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ LEASE = EurekaLease(duration_seconds=600)
 
 @pytest.fixture
 def peering(tmp_path: Path) -> Iterator[ModelPeering]:
-    """Three servers."""
+    """Yield three running model servers."""
     with ModelPeering(tmp_path) as running:
         yield running
 
 
 def holds(peering: ModelPeering, operator: LocalOperator, *pods: int, **metadata: str) -> bool:
-    """Return whether each server has exactly these instances of the operator, with this metadata."""
+    """Return whether each server has exactly these pods' instances of the operator, with this metadata."""
     return all(
         {one.key for one in held if metadata.items() <= one.metadata.items()}
         == {one.key for one in held}
@@ -47,7 +47,9 @@ def holds(peering: ModelPeering, operator: LocalOperator, *pods: int, **metadata
 def test_it_brings_servers_to_what_is_wanted(
     peering: ModelPeering, unique_name: str, mode: BatchMode
 ) -> None:
-    """It registers, changes, removes, does nothing while it pauses, and goes on when it leads again."""
+    """The operator registers, updates and removes instances, changes nothing while paused, and continues
+    when it leads.
+    """
     with LocalOperator(Connection(tuple(peering.urls)), unique_name, mode) as operator:
         operator.want(range(24), LEASE)
         wait_until(lambda: holds(peering, operator, *range(24)), "the registrations", WAIT_SECONDS)
@@ -64,7 +66,7 @@ def test_it_brings_servers_to_what_is_wanted(
 
 
 def test_it_brings_back_what_servers_forgot(peering: ModelPeering, unique_name: str) -> None:
-    """A server that comes back empty is brought level, and so are all where all were killed."""
+    """The operator restores its instances after one server, or all, were killed and came back empty."""
     with LocalOperator(Connection(tuple(peering.urls)), unique_name, BatchMode.REST) as operator:
         operator.want([0, 1], LEASE)
         wait_until(lambda: holds(peering, operator, 0, 1), "the registrations", WAIT_SECONDS)
@@ -76,7 +78,9 @@ def test_it_brings_back_what_servers_forgot(peering: ModelPeering, unique_name: 
 
 
 def test_it_says_that_its_credentials_are_refused(peering: ModelPeering, unique_name: str) -> None:
-    """The registry's condition and the log have the reason; afterwards it does what was to be done."""
+    """Refused credentials appear in the registry's condition and the log; afterwards pending changes are
+    applied.
+    """
     with (
         everything_logged() as log,
         LocalOperator(Connection(tuple(peering.urls)), unique_name, BatchMode.REST) as operator,
@@ -106,7 +110,7 @@ def test_it_says_that_its_credentials_are_refused(peering: ModelPeering, unique_
 
 
 def test_a_thread_has_the_clock_of_the_one_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So a whole operator has one, with all of its workers."""
+    """A thread inherits the stepped clock of its starter, so that a whole operator shares one."""
     clocks, seen = Clocks(monkeypatch), []
 
     def started() -> None:

@@ -1,4 +1,4 @@
-"""Draws of the fault suite's storm from a seed; nothing is started here."""
+"""Drawing of the storm's schedule of faults from a seed, without running it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STORM = Storm(Scale())
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_seed_draws_the_same_again(seed: int) -> None:
-    """A failure's seed gives its schedule."""
+    """A seed always gives the same schedule; a longer one begins with the shorter one."""
     assert schedule(seed, STORM, minutes=60) == schedule(seed, STORM, minutes=60)
     assert (
         schedule(seed, STORM, minutes=10)
@@ -35,7 +35,7 @@ def test_a_seed_draws_the_same_again(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_an_hour_has_every_kind(seed: int) -> None:
-    """Each kind comes once before any comes again, but for those that had to wait for a free round."""
+    """An hour has every kind of fault, and their numbers differ by two at most."""
     kinds = [type(one.fault) for planned in schedule(seed, STORM, minutes=60) for one in planned]
     assert set(KINDS) == set(kinds)
     counts = [kinds.count(kind) for kind in KINDS]
@@ -44,7 +44,7 @@ def test_an_hour_has_every_kind(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_faults_that_need_each_other_stay_apart(seed: int) -> None:
-    """A fault's resources are neither taken nor needed by another one until a while after its end."""
+    """Two faults that compete for a resource are separated by a rest."""
     for planned in schedule(seed, STORM, minutes=60):
         for first, second in itertools.combinations(planned, 2):
             one, other = first.fault, second.fault
@@ -53,7 +53,7 @@ def test_faults_that_need_each_other_stay_apart(seed: int) -> None:
 
 
 def test_faults_overlap() -> None:
-    """Most rounds have faults that are on at the same time."""
+    """More than half of the rounds have overlapping faults."""
 
     def overlaps(planned: tuple[Planned, ...]) -> bool:
         return any(
@@ -66,7 +66,7 @@ def test_faults_overlap() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_scale_bounds_the_durations(seed: int) -> None:
-    """A short form has the same faults, none of them longer than it says."""
+    """A smaller scale has the same kinds of faults, none longer than its limits."""
     short = Storm(Scale(longest_seconds=3, away_seconds=4, silent_seconds=5))
     drawn = [one.fault for planned in schedule(seed, short, count=40) for one in planned]
     assert max(fault.seconds for fault in drawn) <= 5
@@ -75,7 +75,7 @@ def test_a_scale_bounds_the_durations(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_round_has_what_it_always_has(seed: int) -> None:
-    """The rounds take turns, and what a seed draws beside keeps away from it."""
+    """Each round has its required faults, in turn, and the drawn ones keep apart from them."""
     storm = replace(STORM, always=((PeerPaused,), (PeerSlow, NamedEurekaAway)))
     for number, planned in enumerate(schedule(seed, storm, count=10)):
         kinds = [type(one.fault) for one in planned]
@@ -86,14 +86,14 @@ def test_a_round_has_what_it_always_has(seed: int) -> None:
 
 
 def test_each_commit_has_its_seed() -> None:
-    """The same one each time, unless a person says another."""
+    """A commit gives a fixed seed, unless SEED sets another."""
     assert seed_of_commit({}) == seed_of_commit({"SEED": ""})
     assert 0 <= seed_of_commit({}) < 1_000_000
     assert seed_of_commit({"SEED": "42"}) == 42
 
 
 def test_a_clock_is_stepped_for_one_process(tmp_path: Path) -> None:
-    """The wall clock goes as far ahead as the file says, at once; elapsed time goes on as it is."""
+    """The file steps the wall clock of one process at once; its monotonic clock is unchanged."""
     clock = tmp_path / "clock"
     clock.write_text("0")
     program = """
@@ -119,25 +119,27 @@ print(*(round((now - then) / 60) for then, now in zip(before, after)))
 
 
 def test_a_fault_that_takes_longer_than_planned_is_waited_for() -> None:
-    """The API server is not killed while another fault starts it."""
+    """A fault begins only after an earlier one on the same resource has ended, even if that takes longer
+    than planned.
+    """
     said: list[str] = []
 
     class Calm:
-        """A world that has nothing to judge."""
+        """A storm's world without a judge."""
 
         def activity(self, *_: object) -> AbstractContextManager[None]:
-            """Nothing is judged."""
+            """Return a context that judges nothing."""
             return nullcontext()
 
     class Slow:
-        """A fault that takes longer than it says."""
+        """A fault that takes longer than its planned duration."""
 
         takes = needs = frozenset({API})
         seconds = 0.0
         excuses = ()
 
         def begin(self, _: object) -> Callable[[], None]:
-            """Take its time."""
+            """Sleep, and return the function that ends the fault."""
             said.append("begins")
             time.sleep(0.3)
             return lambda: said.append("is over")

@@ -1,4 +1,4 @@
-"""That the fault suite's witness sees what must not happen, and only that."""
+"""The fault suite's witness: it reports violations, and nothing else."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ OTHER = Instance("rating", "vm-7:rating:9000", "192.0.2.7", "192.0.2.7", Port(90
 
 @dataclass
 class Cluster:
-    """An API server's answers."""
+    """A fake Kubernetes API with one syncer, its Service, slice and pods."""
 
     ready: dict[str, bool] = field(default_factory=lambda: dict.fromkeys(PODS, True))
     turned: dict[str, str] = field(default_factory=lambda: dict.fromkeys(PODS, "12:00:00"))
     is_away: bool = False
 
     def get(self, path: str) -> dict[str, Any]:
-        """A list of one kind."""
+        """Return the list of one kind."""
         if self.is_away:
             raise KubernetesError("away")
         metadata: dict[str, Any] = {"namespace": "shop", "name": "rating"}
@@ -64,14 +64,14 @@ class Cluster:
 
 @dataclass
 class Server:
-    """One Eureka server's log, and what it holds."""
+    """A Eureka server's log and instances."""
 
     log: Path
     held: dict[Key, Instance]
     answered: Callable[[], None] = lambda: None
 
     def read(self) -> dict[Key, Instance]:
-        """Return the present instances; ``answered`` is called when the answer is on its way."""
+        """Return the present instances, and call ``answered`` after they are read."""
         found = dict(self.held)
         self.answered()
         return found
@@ -79,7 +79,7 @@ class Server:
 
 @dataclass
 class Scene:
-    """A cluster, its servers, and the witness of both."""
+    """A cluster, its servers, and the witness that watches them."""
 
     cluster: Cluster
     servers: list[Server]
@@ -88,7 +88,7 @@ class Scene:
     operator_log: Path
 
     def look(self) -> None:
-        """Wait until the witness has read everything again: every server, and after that the cluster."""
+        """Wait until the witness has read every server again, and then the cluster."""
         self._await(lambda: [one.readings for one in self.witness.servers])
         if not self.cluster.is_away:
             self._await(lambda: [one.readings for one in self.witness.clusters])
@@ -99,12 +99,14 @@ class Scene:
         wait_until(lambda: all(map(operator.ge, counts(), enough)), "the witness", 20)
 
     def said(self) -> list[str]:
-        """Return its complaints."""
+        """Return the witness's complaints after another look."""
         self.look()
         return [one.what for one in self.witness.complaints]
 
     def take_out_of_service(self, pod: str) -> Instance:
-        """A person does, on every server, and the witness knows; what each server then holds."""
+        """Take a pod's instance out of service on every server as a person, tell the witness, and return
+        the instance.
+        """
         server, *_ = self.servers
         status = Status.OUT_OF_SERVICE
         out = replace(server.held[key(pod)], status=status, overridden_status=status)
@@ -117,12 +119,12 @@ class Scene:
 
 
 def key(pod: str) -> Key:
-    """The key of a pod's instance."""
+    """Return the key of a pod's instance."""
     return ("RATING", f"{pod}.shop.east:rating:8080")
 
 
 def instance(number: int, pod: str) -> Instance:
-    """A pod's instance."""
+    """Return a pod's instance."""
     address = f"10.0.0.{number}"
     owner = {"eurekube.owner": "cluster/east/shop/rating"}
     return Instance(*key(pod), address, address, Port(8080), metadata=owner)
@@ -130,7 +132,7 @@ def instance(number: int, pod: str) -> Instance:
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    """All is well: three pods are ready, and every server holds them and somebody else's."""
+    """Yield three ready pods whose instances, and another owner's, every server holds."""
     monkeypatch.setattr(witness_module, "READ_SECONDS", 0.01)
     monkeypatch.setattr(witness_module, "KNOWLEDGE_SECONDS", 0.0)
     monkeypatch.setattr(witness_module, "PROMPT_SECONDS", 600.0)
@@ -154,13 +156,13 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 
 
 def test_a_calm_world_is_level(scene: Scene) -> None:
-    """Nothing is complained of, and nothing differs."""
+    """In a world without faults the witness has no complaint and no difference."""
     assert scene.said() == []
     assert scene.witness.differences() == []
 
 
 def test_a_ready_endpoint_is_removed(scene: Scene) -> None:
-    """It is named, with the server and the fault that was on."""
+    """The removal of a ready endpoint's instance is a complaint with the server and the current fault."""
     del scene.servers[1].held[key("two")]
     assert scene.said() == ["two.shop.east:rating:8080 is ready and was gone from eureka-2"]
     assert "a fault" in str(scene.witness.complaints[0])
@@ -168,14 +170,16 @@ def test_a_ready_endpoint_is_removed(scene: Scene) -> None:
 
 
 def test_a_ready_endpoint_is_down(scene: Scene) -> None:
-    """Callers lose it as if it were gone."""
+    """A ready endpoint's instance that is DOWN is a complaint."""
     server = scene.servers[0]
     server.held[key("one")] = replace(server.held[key("one")], status=Status.DOWN)
     assert scene.said() == ["one.shop.east:rating:8080 is ready and was DOWN on eureka-1"]
 
 
 def test_an_endpoint_that_was_not_ready_between_two_readings(scene: Scene) -> None:
-    """Its pod says so; what Eureka shows of that for a moment is right."""
+    """A DOWN is no complaint if the pod's condition shows that it was unready between two readings of the
+    cluster.
+    """
     server = scene.servers[0]
     scene.cluster.is_away = True
     server.held[key("one")] = replace(server.held[key("one")], status=Status.DOWN)
@@ -186,7 +190,7 @@ def test_an_endpoint_that_was_not_ready_between_two_readings(scene: Scene) -> No
 
 
 def test_a_removal_between_two_readings(scene: Scene) -> None:
-    """The server's log tells of it, and of a Eureka lease that lapsed."""
+    """A removal or a lapsed lease between two readings is a complaint by the server's log."""
     with scene.servers[2].log.open("a") as log:
         log.write("INFO : Cancelled instance RATING/one.shop.east:rating:8080 (replication=true)\n")
         log.write("WARN : DS: Registry: expired lease for RATING/two.shop.east:rating:8080\n")
@@ -198,7 +202,7 @@ def test_a_removal_between_two_readings(scene: Scene) -> None:
 
 
 def test_an_endpoint_that_is_not_ready_may_go(scene: Scene) -> None:
-    """Nor is it missed when the cluster reported it only after Eureka."""
+    """The removal of an unready endpoint's instance is no complaint."""
     scene.cluster.ready["two"] = False
     scene.look()
     del scene.servers[1].held[key("two")]
@@ -206,7 +210,9 @@ def test_an_endpoint_that_is_not_ready_may_go(scene: Scene) -> None:
 
 
 def test_a_cluster_that_is_away_decides_later(scene: Scene) -> None:
-    """An instance that went missing is a complaint only if it is still wanted afterwards."""
+    """An instance lost while the cluster cannot be read is a complaint only if it is still wanted
+    afterwards.
+    """
     scene.cluster.is_away = True
     for pod in ("one", "two"):
         del scene.servers[0].held[key(pod)]
@@ -217,7 +223,7 @@ def test_a_cluster_that_is_away_decides_later(scene: Scene) -> None:
 
 
 def test_a_server_that_begins_again_has_lost_nothing(scene: Scene) -> None:
-    """A missing instance after its start is a difference only."""
+    """Instances missing after a server's announced restart are differences, but no complaints."""
     scene.witness.begins_again(0)
     scene.servers[0].held.clear()
     scene.witness.begins_again(0)
@@ -226,7 +232,7 @@ def test_a_server_that_begins_again_has_lost_nothing(scene: Scene) -> None:
 
 
 def test_somebody_else_is_touched(scene: Scene) -> None:
-    """A change and a removal count alike."""
+    """A change or removal of another owner's instance is a complaint."""
     scene.servers[0].held[OTHER.key] = replace(OTHER, metadata={"eurekube.owner": "us"})
     del scene.servers[1].held[OTHER.key]
     said = " ".join(scene.said())
@@ -235,7 +241,7 @@ def test_somebody_else_is_touched(scene: Scene) -> None:
 
 
 def test_a_persons_wish_is_undone(scene: Scene) -> None:
-    """An instance that is out of service must not be UP, and is level only while it is not."""
+    """An instance that a person took out of service and that is UP again is a complaint."""
     out = scene.take_out_of_service("one")
     assert scene.said() == []
     assert scene.witness.differences() == []
@@ -246,7 +252,7 @@ def test_a_persons_wish_is_undone(scene: Scene) -> None:
 
 
 def test_a_reading_that_began_before_a_persons_wish_was_everywhere(scene: Scene) -> None:
-    """It may show the instance as it was."""
+    """A reading that began before a person's status reached every server may show the earlier status."""
     first, *others = scene.servers
     status = Status.OUT_OF_SERVICE
     out = replace(first.held[key("one")], status=status, overridden_status=status)
@@ -266,7 +272,7 @@ def test_a_reading_that_began_before_a_persons_wish_was_everywhere(scene: Scene)
 
 
 def test_a_persons_wish_lasts_while_a_server_holds_the_instance(scene: Scene) -> None:
-    """Also while no cluster wants it and the brake keeps it, but not once it has left."""
+    """A person's wish lasts while any server holds the instance, even unwanted, and ends when none does."""
     scene.take_out_of_service("one")
     del scene.cluster.ready["one"]
     scene.look()
@@ -282,7 +288,7 @@ def test_a_persons_wish_lasts_while_a_server_holds_the_instance(scene: Scene) ->
 
 
 def test_an_override_that_nobody_wished_for(scene: Scene) -> None:
-    """Callers lose a serving instance, and only a person's known wish excuses that."""
+    """An OUT_OF_SERVICE of a ready instance without a person's known wish is a complaint."""
     server = scene.servers[0]
     status = Status.OUT_OF_SERVICE
     server.held[key("one")] = replace(server.held[key("one")], status=status, overridden_status=status)
@@ -290,7 +296,9 @@ def test_an_override_that_nobody_wished_for(scene: Scene) -> None:
 
 
 def test_what_was_asked_for_again_may_go_once_more_by_a_fault(scene: Scene) -> None:
-    """At the server where the fault is on, and not at another one."""
+    """An instance wanted again may be lost once more at the server with an excused fault, and at no other
+    one.
+    """
     scene.excuses.give("a frozen server", [Excuse(Explains.LOSS, server=0)], time.monotonic())
     scene.cluster.ready["two"] = False
     scene.look()
@@ -303,7 +311,7 @@ def test_what_was_asked_for_again_may_go_once_more_by_a_fault(scene: Scene) -> N
 
 
 def test_a_fault_that_is_over_excuses_nothing(scene: Scene) -> None:
-    """A doubt ends with what gave it, and is forgotten then."""
+    """A doubt ends with the fault that caused it; a later fault does not revive the doubt."""
     given = scene.excuses.give("a frozen server", [Excuse(Explains.LOSS)], time.monotonic())
     scene.cluster.ready["two"] = False
     scene.look()
@@ -321,7 +329,7 @@ def test_a_fault_that_is_over_excuses_nothing(scene: Scene) -> None:
 
 @pytest.mark.parametrize("is_gone", [True, False])
 def test_a_dead_pod_that_stays_up(scene: Scene, monkeypatch: pytest.MonkeyPatch, is_gone: bool) -> None:
-    """It is complained of once for each server, whether it is gone or not ready."""
+    """A gone or unready pod that stays UP too long is one complaint for each server."""
     if is_gone:
         del scene.cluster.ready["two"]
     else:
@@ -337,7 +345,7 @@ def test_a_dead_pod_that_stays_up(scene: Scene, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_dead_pod_may_stay_while_the_brake_says_so(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The operator's log is read for it, and the word is for its syncer alone."""
+    """A pod's instance may stay while the operator's log says that the brake holds its syncer's removals."""
     monkeypatch.setattr(witness_module, "PROMPT_SECONDS", 0.0)
     words = "12:00:00.000 WARNING removals are held back syncer=shop/{} reason=all 3 instances would go\n"
     scene.operator_log.write_text(words.format("rating"))
@@ -348,7 +356,7 @@ def test_a_dead_pod_may_stay_while_the_brake_says_so(scene: Scene, monkeypatch: 
 
 
 def test_the_brakes_word_on_another_syncer(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It excuses nothing here."""
+    """A brake on another syncer excuses no staying instance."""
     monkeypatch.setattr(witness_module, "PROMPT_SECONDS", 0.0)
     scene.operator_log.write_text(
         "12:00:00.000 WARNING removals are held back syncer=shop/catalog reason=x\n"
@@ -360,7 +368,9 @@ def test_the_brakes_word_on_another_syncer(scene: Scene, monkeypatch: pytest.Mon
 
 
 def test_what_a_cluster_that_is_away_asks_for(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An instance that is UP beyond its last word stays undecided until the cluster is read again."""
+    """An instance that appears while the cluster cannot be read is judged only once the cluster is read
+    again.
+    """
     two = {server.log: server.held.pop(key("two")) for server in scene.servers}
     scene.witness.complaints.clear()
     del scene.cluster.ready["two"]

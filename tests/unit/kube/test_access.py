@@ -11,7 +11,9 @@ from eurekube_provider.kube.access import PODS, objects_named
 
 
 def test_an_answer_that_is_no_list_is_no_empty_list() -> None:
-    """A proxy may answer with anything; that no pod has a name is what removals are founded on."""
+    """An answer that is no list raises, as an empty list would cause removals; ``items: null`` is an empty
+    list.
+    """
     access = Mock(server="https://api")
     access.get.return_value = {"items": None}
     assert objects_named(access, PODS, "a", "shop") == []

@@ -1,4 +1,4 @@
-"""Candidates for one Lease, on a clock that the tests move and an API server that they break."""
+"""Candidates for one Lease, with a clock that tests move and an API server that tests make fail."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Object = dict[str, Any]
 
 
 class Api:
-    """Keeps one Lease as the API server does: guarded by its resourceVersion."""
+    """A fake API server with one Lease, guarded by its resourceVersion."""
 
     def __init__(self) -> None:
         self.lease: Object | None = None
@@ -30,17 +30,17 @@ class Api:
         self.seconds = 1000.0
         self.latency_seconds = 0.0
         self.overtake: Callable[[], None] | None = None
-        """Does something just before the next write arrives."""
+        """Function called just before the next write is handled."""
         self._versions = itertools.count(1)
 
     def clock(self) -> float:
-        """Now."""
+        """Return the current time in seconds."""
         return self.seconds
 
     def request(
         self, method: str, path: str, body: Object | None = None, timeout_seconds: float | None = None
     ) -> Object:
-        """As KubeAccess does."""
+        """Stand in for ``KubeAccess.request``."""
         assert timeout_seconds is not None
         assert timeout_seconds <= TIMING.renew_deadline_seconds
         assert path == (PATH if method == "POST" else f"{PATH}/leader")
@@ -64,7 +64,7 @@ class Api:
         return copy.deepcopy(self.lease)
 
     def store(self, lease: Object | None) -> Object:
-        """Write the Lease, no matter who wants it."""
+        """Write the Lease without checks."""
         self.lease = copy.deepcopy(lease) or {}
         self.lease["metadata"]["resourceVersion"] = str(next(self._versions))
         self.writes.append(self.lease.get("spec") or {})
@@ -72,7 +72,7 @@ class Api:
 
     @property
     def spec(self) -> Object:
-        """Return the Lease's spec."""
+        """The Lease's spec."""
         assert self.lease is not None
         found: Object = self.lease["spec"]
         return found
@@ -80,22 +80,24 @@ class Api:
 
 @pytest.fixture
 def api() -> Api:
-    """An API server without a Lease."""
+    """Return an API server without a Lease."""
     return Api()
 
 
 def candidate(api: Api, identity: str, timing: Timing = TIMING) -> Elector:
-    """A candidate that looks when it is asked to."""
+    """Return a candidate that acts only when the test calls it."""
     return Elector(api, "ops", "leader", identity, timing, api.clock)  # type: ignore[arg-type]
 
 
 def away(code: int | None = None) -> KubernetesError:
-    """Return the answer to every request."""
+    """Return the error of a failing API server."""
     return KubernetesError("no answer", status_code=code)
 
 
 def test_a_lease_that_nobody_can_take_is_out_of_reach(api: Api) -> None:
-    """Its holder may have ended, and the API server gives no answer; a right that is missing is an answer."""
+    """A Lease is out of reach when it may have expired and the API server gives no answer; a 403 is an
+    answer.
+    """
     holder, other = candidate(api, "one"), candidate(api, "two")
 
     def looks(one: Elector) -> bool:
@@ -121,7 +123,7 @@ def test_a_lease_that_nobody_can_take_is_out_of_reach(api: Api) -> None:
 
 
 def test_the_first_one_takes_it(api: Api) -> None:
-    """The Lease is made; one leads and the other does not."""
+    """The first candidate creates the Lease and leads; the second one does not."""
     one, two = candidate(api, "one"), candidate(api, "two")
     assert not one.may_write()
     one.try_acquire_or_renew()
@@ -134,7 +136,9 @@ def test_the_first_one_takes_it(api: Api) -> None:
 
 
 def test_what_its_holder_notes_stands_at_the_lease(api: Api) -> None:
-    """From the first write on, given what the holder before has noted."""
+    """The holder's notes are written to the Lease's annotations with its first write, based on the former
+    holder's.
+    """
 
     def noting(identity: str) -> Elector:
         def noted(metadata: Object) -> Object:
@@ -156,7 +160,10 @@ def test_what_its_holder_notes_stands_at_the_lease(api: Api) -> None:
 
 
 def test_who_waits_knows_whether_the_holder_lives(api: Api) -> None:
-    """It writes the Lease again; one that was paused does not, nor does one that releases it."""
+    """A waiting candidate sees the holder alive only when the Lease is renewed, not while the holder is
+    paused or
+    releases it.
+    """
     one, two, three = (candidate(api, name) for name in ("one", "two", "three"))
     one.try_acquire_or_renew()
     seen = []
@@ -175,7 +182,7 @@ def test_who_waits_knows_whether_the_holder_lives(api: Api) -> None:
 
 
 def test_a_renewal_changes_the_time_alone(api: Api) -> None:
-    """Holder, time of acquisition and unknown fields stay."""
+    """A renewal changes renewTime only; holder, time of acquisition and unknown fields stay."""
     one = candidate(api, "one")
     one.try_acquire_or_renew()
     assert api.lease is not None
@@ -189,7 +196,9 @@ def test_a_renewal_changes_the_time_alone(api: Api) -> None:
 
 
 def test_expiry_is_judged_by_the_time_since_a_change_was_seen(api: Api) -> None:
-    """Times that stand in the Lease count for nothing: clocks differ."""
+    """A Lease expires by the time since its last change was observed, not by the times in it, as clocks
+    differ.
+    """
     one, two = candidate(api, "one"), candidate(api, "two")
     one.try_acquire_or_renew()
     api.spec["renewTime"] = "1999-01-01T00:00:00.000000Z"
@@ -204,7 +213,7 @@ def test_expiry_is_judged_by_the_time_since_a_change_was_seen(api: Api) -> None:
 
 
 def test_a_holder_that_renews_is_left_alone(api: Api) -> None:
-    """However long it lasts."""
+    """A holder that renews keeps the Lease for as long as it renews."""
     one, two = candidate(api, "one"), candidate(api, "two")
     for _ in range(20):
         one.try_acquire_or_renew()
@@ -215,7 +224,7 @@ def test_a_holder_that_renews_is_left_alone(api: Api) -> None:
 
 
 def test_permission_ends_at_the_renew_deadline(api: Api) -> None:
-    """By the clock alone: a process that was stopped has noticed nothing else when it wakes up."""
+    """A holder may not write after the renew deadline, even if its process was paused and noticed nothing."""
     one = candidate(api, "one")
     one.try_acquire_or_renew()
     api.seconds += 9.9
@@ -225,7 +234,7 @@ def test_permission_ends_at_the_renew_deadline(api: Api) -> None:
 
 
 def test_permission_counts_from_when_the_renewal_was_sent(api: Api) -> None:
-    """The answer may have been under way for long."""
+    """The renew deadline counts from the time at which the renewal was sent, not from its answer."""
     one = candidate(api, "one")
     api.latency_seconds = 4.0
     one.try_acquire_or_renew()
@@ -235,7 +244,9 @@ def test_permission_counts_from_when_the_renewal_was_sent(api: Api) -> None:
 
 
 def test_who_wakes_up_in_time_begins_a_new_term(api: Api) -> None:
-    """Nobody took the Lease; but what was begun before must not go on as if nothing had been."""
+    """A holder that was paused and still holds the Lease begins a new term, so that earlier work does not
+    continue.
+    """
     one = candidate(api, "one")
     one.try_acquire_or_renew()
     api.seconds += 3600
@@ -247,7 +258,9 @@ def test_who_wakes_up_in_time_begins_a_new_term(api: Api) -> None:
 
 
 def test_who_wakes_up_too_late_reads_the_other_holder(api: Api) -> None:
-    """The old holder never writes again, and knows that another one leads."""
+    """A former holder that was paused never writes again, and counts the loss once it reads the new
+    holder.
+    """
     one, two = candidate(api, "one"), candidate(api, "two")
     one.try_acquire_or_renew()
     two.try_acquire_or_renew()
@@ -263,7 +276,7 @@ def test_who_wakes_up_too_late_reads_the_other_holder(api: Api) -> None:
 
 
 def test_a_holder_in_between_is_noticed(api: Api) -> None:
-    """It took the Lease and released it while this one slept: a loss all the same."""
+    """A candidate counts a loss even if another one held and released the Lease while it was paused."""
     one, two = candidate(api, "one"), candidate(api, "two")
     one.try_acquire_or_renew()
     two.try_acquire_or_renew()
@@ -276,7 +289,7 @@ def test_a_holder_in_between_is_noticed(api: Api) -> None:
 
 
 def test_an_api_that_is_away_is_no_other_holder(api: Api) -> None:
-    """No more changes after the deadline; but nobody was read, so that renewals in Eureka go on."""
+    """While the API server is away, the holder may not write after the deadline, but counts no loss."""
     one = candidate(api, "one")
     one.try_acquire_or_renew()
     api.error = away()
@@ -291,7 +304,10 @@ def test_an_api_that_is_away_is_no_other_holder(api: Api) -> None:
 
 
 def test_a_released_lease_is_taken_at_once(api: Api) -> None:
-    """The holder's name is emptied, for one second, as client-go does it."""
+    """A release empties the holder's name and sets a duration of one second, as client-go does; another
+    candidate
+    takes the Lease at once.
+    """
     one, two = candidate(api, "one"), candidate(api, "two")
     one.try_acquire_or_renew()
     two.try_acquire_or_renew()
@@ -304,7 +320,7 @@ def test_a_released_lease_is_taken_at_once(api: Api) -> None:
 
 
 def test_only_the_holder_releases(api: Api) -> None:
-    """A standby that stops changes nothing."""
+    """A waiting candidate that stops does not change the Lease."""
     one, two = candidate(api, "one"), candidate(api, "two")
     one.try_acquire_or_renew()
     two.try_acquire_or_renew()
@@ -314,7 +330,7 @@ def test_only_the_holder_releases(api: Api) -> None:
 
 
 def test_a_release_that_fails_is_no_error(api: Api) -> None:
-    """The Lease ends by itself."""
+    """A failed release raises nothing, because the Lease expires anyway."""
     one = candidate(api, "one")
     one.try_acquire_or_renew()
     api.error = away(500)
@@ -323,7 +339,9 @@ def test_a_release_that_fails_is_no_error(api: Api) -> None:
 
 
 def test_two_that_reach_for_it_at_once(api: Api) -> None:
-    """The second one's write is refused by the version that it read."""
+    """Of two candidates that take the Lease at once, the API server refuses the second by its
+    resourceVersion.
+    """
     one, two, three = (candidate(api, name) for name in ("one", "two", "three"))
     for each in (one, two, three):
         each.try_acquire_or_renew()
@@ -336,7 +354,7 @@ def test_two_that_reach_for_it_at_once(api: Api) -> None:
 
 
 def test_a_deleted_lease_is_made_again_by_its_holder(api: Api) -> None:
-    """The others wait until it would have expired: the holder may not know yet."""
+    """The holder creates a deleted Lease again; other candidates wait until it would have expired."""
     one, two = candidate(api, "one"), candidate(api, "two")
     one.try_acquire_or_renew()
     two.try_acquire_or_renew()
@@ -355,7 +373,7 @@ def test_a_deleted_lease_is_made_again_by_its_holder(api: Api) -> None:
 
 
 def test_only_who_makes_the_first_lease_follows_nobody(api: Api) -> None:
-    """A Lease that was released, or seen and deleted since, was somebody's a moment ago."""
+    """Only the creator of the first Lease follows no other holder; a released or a deleted Lease had one."""
     one, two, three = (candidate(api, name) for name in ("one", "two", "three"))
     one.try_acquire_or_renew()
     two.try_acquire_or_renew()
@@ -371,7 +389,7 @@ def test_only_who_makes_the_first_lease_follows_nobody(api: Api) -> None:
 
 
 def test_a_person_may_take_it_away(api: Api) -> None:
-    """Another name in the Lease is another holder, no matter who wrote it."""
+    """Another name in the Lease counts as another holder, whoever wrote it."""
     one = candidate(api, "one")
     one.try_acquire_or_renew()
     assert api.lease is not None
@@ -384,7 +402,7 @@ def test_a_person_may_take_it_away(api: Api) -> None:
 
 
 def test_a_lease_that_says_nothing_is_free(api: Api) -> None:
-    """As kubectl create makes it."""
+    """A Lease without a spec, as kubectl create makes it, is taken."""
     api.store({"metadata": {"name": "leader"}})
     one = candidate(api, "one")
     one.try_acquire_or_renew()
@@ -396,7 +414,7 @@ def test_a_lease_that_says_nothing_is_free(api: Api) -> None:
     ("before", "verb"), [("nothing", "get"), ("held", "update")], ids=["to read", "to renew"]
 )
 def test_a_missing_permission_is_named(api: Api, before: str, verb: str) -> None:
-    """The sentence has the right of the ServiceAccount, and its place."""
+    """The error for a 403 names the missing verb and the namespace."""
     one = candidate(api, "one")
     if before == "held":
         one.try_acquire_or_renew()
@@ -407,7 +425,7 @@ def test_a_missing_permission_is_named(api: Api, before: str, verb: str) -> None
 
 
 def test_it_looks_when_the_other_ones_lease_expires(api: Api) -> None:
-    """Not a whole period later; and not before there is anything to see."""
+    """A waiting candidate checks again when the other holder's Lease expires, not a whole period later."""
     one, two = candidate(api, "one"), candidate(api, "two")
     one.try_acquire_or_renew()
     two.try_acquire_or_renew()
@@ -426,7 +444,9 @@ def test_it_looks_when_the_other_ones_lease_expires(api: Api) -> None:
     ],
 )
 def test_times_that_do_not_fit_are_refused(seconds: tuple[float, float, float], words: str) -> None:
-    """A holder must have stopped writing before another one begins, and have tried more than once."""
+    """Lease timings are refused unless a holder stops writing before another one begins, and can retry
+    before that.
+    """
     with pytest.raises(ConfigurationError, match=words):
         Timing(*seconds)
 
@@ -434,7 +454,9 @@ def test_times_that_do_not_fit_are_refused(seconds: tuple[float, float, float], 
 def test_a_watch_that_fails_in_whatever_way_is_taken_up_again(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where it is not the API that fails, as where too many files are open."""
+    """A watch is restarted after any error, also one that is not the API server's, such as too many open
+    files.
+    """
     one = candidate(api, "one", replace(TIMING, renew_deadline_seconds=0.05, retry_period_seconds=0.01))
     errors: list[Exception] = [OSError("too many open files"), away(), away(500), ValueError("what?")]
     taken_up, over = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""A finalizer comes and goes beside those of others."""
+"""A finalizer is added and removed without changing others' finalizers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SYNCER: dict[str, Any] = {"metadata": {"namespace": "shop", "name": "rating"}}
 
 
 class Finalizers:
-    """An API server with one syncer, whose finalizers somebody else writes, too."""
+    """A fake API server with one syncer, whose finalizers another writer changes, too."""
 
     def __init__(self, *finalizers: str) -> None:
         self.held = list(finalizers)
@@ -23,7 +23,7 @@ class Finalizers:
         self.meanwhile: list[str] = []
 
     def get(self, path: str) -> dict[str, Any]:
-        """The object as it is now; somebody else may change it right after."""
+        """Return the object, then let the other writer change it."""
         assert path.endswith("/namespaces/shop/eurekasyncers/rating")
         found = {"metadata": {"finalizers": list(self.held), "resourceVersion": str(self.version)}}
         for name in self.meanwhile:
@@ -33,7 +33,7 @@ class Finalizers:
         return found
 
     def request(self, method: str, _path: str, body: Any, content_type: str) -> None:
-        """A merge patch, which is refused where it is made for another version."""
+        """Apply a merge patch, or refuse it if its version is outdated."""
         assert (method, content_type) == ("PATCH", "application/merge-patch+json")
         if body["metadata"].get("resourceVersion", str(self.version)) != str(self.version):
             raise KubernetesError("changed meanwhile", status_code=409)
@@ -42,7 +42,7 @@ class Finalizers:
 
 @pytest.mark.parametrize("meanwhile", [[], ["somebody.example/too"]])
 def test_finalizers_of_others_stay(meanwhile: list[str]) -> None:
-    """Those that were there, and those that came while ours was written or removed."""
+    """Others' finalizers are kept, also those that are added while ours is written or removed."""
     api = Finalizers("somebody.example/first")
     for present, ours in ((True, [OURS]), (False, [])):
         api.meanwhile += meanwhile

@@ -1,4 +1,4 @@
-"""The rate limiter: who has much to write leaves the server to others, and each key has its pace."""
+"""Rate limiter: many writes leave capacity to other clients, and each key has its own pace."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from eurekube_provider.kube.rate_limiter import RateLimiter
 
 
 def limiter(quiet_seconds: float = 10.0) -> RateLimiter[str]:
-    """One for intervals from 0.5 to 10 s."""
+    """Return a rate limiter with intervals from 0.5 to 10 s."""
     return RateLimiter(lambda _: None, 0.5, 10.0, quiet_seconds)
 
 
 def test_what_was_never_written_may_be_written_at_once() -> None:
-    """Each key by itself."""
+    """A key without an earlier write may be written at once; keys do not affect each other."""
     pace = limiter()
     pace.wrote("a", 100.0)
     assert (pace.allowed_at("a"), pace.allowed_at("b")) == (100.5, 0.0)
 
 
 def test_the_interval_doubles_while_there_is_always_more() -> None:
-    """Up to the longest; what is urgent never waits for more than the shortest; quiet begins again."""
+    """The interval of a key doubles up to the longest while writes go on; an urgent write waits for the
+    shortest, and
+    a quiet time resets it.
+    """
     pace = limiter()
     now, intervals = 100.0, []
     pace.wrote("a", now)
@@ -37,7 +40,7 @@ def test_the_interval_doubles_while_there_is_always_more() -> None:
 
 
 def test_what_is_held_is_not_allowed_before() -> None:
-    """However urgent it is."""
+    """A key on hold may not be written before its time, even urgently."""
     pace = limiter()
     pace.hold("a", 105.0)
     pace.wrote("a", 100.0)
@@ -45,7 +48,7 @@ def test_what_is_held_is_not_allowed_before() -> None:
 
 
 def test_the_earliest_turn_of_a_key_counts() -> None:
-    """It is taken once, in the order of time."""
+    """The earliest planned turn of a key counts; turns are taken once, in order of time."""
     pace = limiter()
     assert pace.plan("a", 3.0)
     assert pace.plan("b", 2.0)
@@ -58,7 +61,7 @@ def test_the_earliest_turn_of_a_key_counts() -> None:
 
 
 def test_what_is_forgotten_has_neither_pace_nor_turn() -> None:
-    """One key, or all."""
+    """``forget`` drops pace and turn of one key, ``clear`` those of all."""
     for one in (True, False):
         pace = limiter()
         pace.plan("a", 1.0)
@@ -72,7 +75,7 @@ def test_what_is_forgotten_has_neither_pace_nor_turn() -> None:
 
 
 def test_a_write_waits_for_quiet_for_a_while() -> None:
-    """As long as it has time, and not at all once it has none."""
+    """A write waits for a quiet moment until its deadline, and not at all after it."""
     waited: list[float] = []
     pace = RateLimiter[str](waited.append, 0.5, 10.0, 10.0)
     pace.wait(time.monotonic() + 2.0)
@@ -85,7 +88,7 @@ def test_a_write_waits_for_quiet_for_a_while() -> None:
 def test_a_pause_is_as_long_as_the_server_is_busy(
     monkeypatch: pytest.MonkeyPatch, write: float, expected: float
 ) -> None:
-    """Four times the write, within limits."""
+    """The pause after a write is four times the write's duration, within limits."""
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     limiter().pause(write)

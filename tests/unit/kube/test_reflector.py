@@ -1,4 +1,4 @@
-"""The local copy of the objects of one kind, against a small API server that fails in every way."""
+"""The local copy of all objects of one kind, against a small API server that fails in many ways."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAIT_SECONDS = 10
 
 
 def thing(name: str, version: int = 1, **fields: Any) -> Object:
-    """An object of the API."""
+    """Return an object of the API."""
     return {"metadata": {"namespace": "shop", "name": name, "resourceVersion": str(version)}, **fields}
 
 
@@ -113,7 +113,7 @@ class Api:
                 self.wfile.write(body)
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
@@ -126,7 +126,7 @@ class Api:
         self.access = KubeAccess(client.ApiClient(configuration))
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the server."""
         self.over.set()
         self.server.shutdown()
         self.server.server_close()
@@ -137,7 +137,7 @@ Change = tuple[Object | None, Object | None]
 
 
 class Copy(Reflector):
-    """A reflector of Services that remembers what it reported."""
+    """A reflector of Services that records the changes that it reports."""
 
     def __init__(self, access: KubeAccess, trim: Trim = lambda item, _: item) -> None:
         self.changes: list[Change] = []
@@ -145,13 +145,13 @@ class Copy(Reflector):
 
     @property
     def names(self) -> list[str]:
-        """The names of all objects, sorted."""
+        """Sorted names of all objects."""
         return sorted(item["metadata"]["name"] for item in self.objects())
 
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
-    """An API server, and back-offs that fit a test."""
+    """Yield an API server, with back-offs short enough for a test."""
     monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 0.01)
     running = Api()
     yield running
@@ -160,19 +160,19 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
 
 @pytest.fixture
 def copy(api: Api) -> Iterator[Copy]:
-    """A reflector that is not started yet."""
+    """Yield a reflector that is not started yet."""
     reflector = Copy(api.access)
     yield reflector
     reflector.stop()
 
 
 def awaited(condition: Callable[[], object], what: str) -> None:
-    """Wait for what another thread does."""
+    """Wait until a condition holds, which another thread fulfils."""
     wait_until(condition, what, WAIT_SECONDS)
 
 
 def test_it_lists_in_pages(api: Api, copy: Copy) -> None:
-    """All pages of the first list are there, and reported as new, before it counts as synced."""
+    """All pages of the first list are stored and reported as new before the copy counts as synced."""
     api.items = [thing(name) for name in "abcde"]
     api.page_size = 2
     assert not copy.is_synced
@@ -190,7 +190,7 @@ def test_it_lists_in_pages(api: Api, copy: Copy) -> None:
 
 
 def test_it_follows_changes(api: Api, copy: Copy) -> None:
-    """An added, modified or deleted object is reported with the object before and after."""
+    """Each added, modified or deleted object is reported with its versions before and after."""
     api.items = [thing("a")]
     new, old = thing("b", 11), thing("a", 12, spec=1)
     api.scripts = [
@@ -209,7 +209,9 @@ def test_it_follows_changes(api: Api, copy: Copy) -> None:
 
 
 def test_an_answer_that_is_older_than_what_was_reported_is_not_taken(copy: Copy) -> None:
-    """Somebody changed or deleted the object before the answer came, of which nobody tells again."""
+    """The answer to our write is ignored if the watch has reported a newer version or a deletion of the
+    object.
+    """
     copy.take_list([{"metadata": {"resourceVersion": "10"}, "items": [thing("a", 9)]}])
     ours, theirs = thing("a", 11, spec="ours"), thing("a", 12, spec="theirs")
     copy.take_answer(ours)
@@ -226,7 +228,7 @@ def test_an_answer_that_is_older_than_what_was_reported_is_not_taken(copy: Copy)
 
 
 def test_a_removal_of_ours_is_of_no_other_object_of_its_name(copy: Copy) -> None:
-    """A watch reported the next one before the answer to our deletion came."""
+    """The answer to our deletion does not remove the next object of the same name, which has another UID."""
 
     def one(uid: str) -> Object:
         return {"metadata": {**thing("a")["metadata"], "uid": uid}}
@@ -241,8 +243,9 @@ def test_a_removal_of_ours_is_of_no_other_object_of_its_name(copy: Copy) -> None
 
 
 def test_changes_are_reported_in_the_order_in_which_they_are_taken(api: Api) -> None:
-    """An answer to a write of ours comes while a watch tells: who is informed last knows what the copy
-    holds."""
+    """Changes by the watch and by answers to writes are reported in the order in which the copy takes
+    them.
+    """
     reported: list[Object | None] = []
     others: list[threading.Thread] = []
 
@@ -261,7 +264,7 @@ def test_changes_are_reported_in_the_order_in_which_they_are_taken(api: Api) -> 
 
 
 def test_events_cut_anywhere(api: Api, copy: Copy) -> None:
-    """An event may come in pieces, and several in one."""
+    """Events are read even if one arrives in pieces, or several in one piece."""
     line = b"".join(
         json.dumps({"type": "ADDED", "object": thing(name, 11, text="é\\n")}).encode() + b"\n"
         for name in "abc"
@@ -272,7 +275,7 @@ def test_events_cut_anywhere(api: Api, copy: Copy) -> None:
 
 
 def test_only_what_is_kept_counts(api: Api) -> None:
-    """A change of nothing that the copy keeps is asked to nobody."""
+    """A change that affects no kept field is not reported."""
     copy = Copy(
         api.access, lambda item, _: {"metadata": {k: item["metadata"][k] for k in ("namespace", "name")}}
     )
@@ -291,7 +294,7 @@ def test_only_what_is_kept_counts(api: Api) -> None:
 
 
 def test_a_watch_that_ends_goes_on_from_its_last_version(api: Api, copy: Copy) -> None:
-    """After the usual end of a watch the next one continues; nothing is listed again."""
+    """After the usual end of a watch the next one continues from its last version, without a new list."""
     api.scripts = [
         [{"type": "ADDED", "object": thing("a", 11)}, Api.CLOSE],
         [{"type": "ADDED", "object": thing("b", 12)}],
@@ -305,7 +308,7 @@ def test_a_watch_that_ends_goes_on_from_its_last_version(api: Api, copy: Copy) -
 def test_a_copy_is_current_only_while_somebody_tells_of_changes(
     api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not while a watch that broke is waited with; who must know now has it listed again."""
+    """The copy is not current after its watch broke; ``retry_now`` lists it again."""
     monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 60.0)
     go = threading.Event()
     api.items = [thing("a")]
@@ -324,7 +327,9 @@ def test_a_copy_is_current_only_while_somebody_tells_of_changes(
 def test_a_watch_that_goes_on_is_current_when_it_has_settled(
     api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is opened, and may say at once that it expired: only then nothing was missed."""
+    """The copy is current only some time after a new watch began, because the watch may report at once
+    that it expired.
+    """
     monkeypatch.setattr(module, "SETTLE_SECONDS", 0.3)
     api.items = [thing("a")]
     api.scripts = [[Api.BREAK], []]
@@ -345,7 +350,7 @@ def test_bookmarks_carry_on(api: Api, copy: Copy) -> None:
 
 @pytest.mark.parametrize("cut", [Api.BREAK, b'{"type": "ADDED", "obj\n'], ids=["connection", "JSON"])
 def test_a_broken_watch_is_taken_up_again(api: Api, copy: Copy, cut: Any) -> None:
-    """After a break the copy stands, says what is wrong, and continues."""
+    """After a break the copy keeps its objects, reports the failure, and continues the watch."""
     api.items = [thing("a")]
     api.scripts = [
         [{"type": "ADDED", "object": thing("b", 11)}, cut],
@@ -358,7 +363,7 @@ def test_a_broken_watch_is_taken_up_again(api: Api, copy: Copy, cut: Any) -> Non
 
 
 def test_while_the_api_is_away_the_copy_stands(api: Api, copy: Copy) -> None:
-    """Nothing is forgotten or reported while the API cannot be reached, and the failure says why."""
+    """While the API server is away, no object is dropped or reported, and the failure names the server."""
     api.items = [thing("a")]
     copy.start()
     awaited(lambda: copy.is_synced, "the first list")
@@ -379,7 +384,7 @@ def test_while_the_api_is_away_the_copy_stands(api: Api, copy: Copy) -> None:
     ids=["answer", "event"],
 )
 def test_an_expired_watch_lists_again(api: Api, copy: Copy, expired: Any) -> None:
-    """After a 410 the differences between old and new list are reported, and nothing else."""
+    """After a 410 the objects are listed again, and only the differences are reported."""
     api.items = [thing("a"), thing("b")]
     changed = threading.Event()
     api.scripts = [[{"type": "ADDED", "object": thing("c", 11)}, changed, Api.CLOSE], [expired]]
@@ -398,7 +403,7 @@ def test_an_expired_watch_lists_again(api: Api, copy: Copy, expired: Any) -> Non
 
 
 def test_another_error_event_lists_again_in_the_end(api: Api, copy: Copy) -> None:
-    """A watch that goes on being refused for another reason is given up after a few tries."""
+    """After a few refusals of a watch for another reason than 410, the objects are listed again."""
     error = {"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "no such version"}}
     api.items = [thing("a")]
     api.scripts = [[error, Api.CLOSE]] * module.AGAIN_AFTER_FAILURES
@@ -411,7 +416,7 @@ def test_another_error_event_lists_again_in_the_end(api: Api, copy: Copy) -> Non
 def test_an_api_with_too_much_to_do_is_not_asked_for_lists(
     api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An answer 429 is about the watch, not its version: a list would cost it far more."""
+    """After answers 429 only the watch is tried again, because a list would cost the API server far more."""
     monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 0.01)
     api.items = [thing("a")]
     api.scripts = [[(429, b'{"message": "too many requests"}')]] * 10
@@ -424,7 +429,7 @@ def test_an_api_with_too_much_to_do_is_not_asked_for_lists(
 def test_lists_become_rarer_the_longer_watches_are_refused(
     api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The version was not the reason: a list after 3, 6 and 12 failures, and not after each."""
+    """While watches go on failing, lists are requested only after 3, 6 and 12 failures."""
     monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 60.0)  # a round that takes longer ends the count
     monkeypatch.setattr(module, "backoff", lambda *_: 0.0)
     monkeypatch.setattr(module, "SHORTEST_WATCH_SECONDS", 60.0)
@@ -448,7 +453,9 @@ def test_lists_become_rarer_the_longer_watches_are_refused(
     ids=["403", "503", "500"],
 )
 def test_a_refused_list(api: Api, copy: Copy, refusal: tuple[int, bytes], words: list[str]) -> None:
-    """A refused list is asked for again; until then nothing counts as synced, and the reason is said."""
+    """A refused list is requested again; until then the copy is not synced and the failure tells the
+    reason.
+    """
     api.items = [thing("a")]
     api.refusals = [refusal] * 3
     failures: list[str] = []
@@ -466,7 +473,7 @@ def test_a_refused_list(api: Api, copy: Copy, refusal: tuple[int, bytes], words:
 
 
 def test_a_page_that_expires_starts_the_list_again(api: Api, copy: Copy) -> None:
-    """A 410 in the middle of a list throws the pages away; the next list is complete."""
+    """After a 410 in the middle of a list its pages are dropped, and the list starts again."""
     api.items = [thing(name) for name in "abc"]
     api.page_size = 2
     api.refusals = [(410, b'{"message": "continue token expired"}')]
@@ -476,7 +483,9 @@ def test_a_page_that_expires_starts_the_list_again(api: Api, copy: Copy) -> None
 
 
 def test_a_list_that_is_no_json(api: Api, copy: Copy) -> None:
-    """A proxy's page with status 200 neither ends the reflector nor counts as an empty list."""
+    """A web page with status 200 in place of a list neither ends the reflector nor counts as an empty
+    list.
+    """
     api.items = [thing("a")]
     api.refusals = [(200, b"<html>")]
     copy.start()
@@ -485,7 +494,7 @@ def test_a_list_that_is_no_json(api: Api, copy: Copy) -> None:
 
 
 def test_a_stopped_copy_tells_nobody(api: Api, copy: Copy) -> None:
-    """After the stop no listener is called."""
+    """After ``stop`` no change is reported."""
     later = threading.Event()
     api.scripts = [[later, {"type": "ADDED", "object": thing("a", 11)}, Api.CLOSE]]
     copy.start()
@@ -498,7 +507,7 @@ def test_a_stopped_copy_tells_nobody(api: Api, copy: Copy) -> None:
 
 
 def test_errors_say_what_the_api_said(api: Api) -> None:
-    """An error of the API has its sentence, its code and its machine-readable reason."""
+    """An API error has the server's message, status code and reason."""
     api.refusals = [(409, b'{"message": "already there", "reason": "AlreadyExists"}')]
     with pytest.raises(
         KubernetesError, match=f"GET {PATH}: the Kubernetes API answered 409: already there"
@@ -508,7 +517,7 @@ def test_errors_say_what_the_api_said(api: Api) -> None:
 
 
 def test_an_api_that_is_away_is_named() -> None:
-    """Where nobody listens the message names the server and the request."""
+    """The error for a refused connection names the server and the request."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
@@ -525,7 +534,7 @@ def test_an_api_that_is_away_is_named() -> None:
 def test_a_server_that_ends_every_watch_at_once_is_not_hammered(
     api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A watch that ends at once without an event, as behind a broken proxy, counts as a failure each time."""
+    """A watch that ends at once without an event counts as a failure, so that the pauses grow."""
     waited: list[int] = []
 
     def pause(failures: int, *_: float) -> float:
@@ -540,7 +549,7 @@ def test_a_server_that_ends_every_watch_at_once_is_not_hammered(
 
 
 def test_a_back_off_can_be_cut_short(api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else has heard from the API server: it is asked at once."""
+    """``retry_now`` ends a back-off, as when another part has heard from the API server."""
     monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 3600.0)
     monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 3600.0)
     api.refusals = [(503, b"{}")]
@@ -560,7 +569,9 @@ DENIED = (403, b'{"message": "forbidden"}')
 def test_a_denial_stands_until_the_api_says_otherwise(
     api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection that breaks, or a server that is busy, says nothing of rights."""
+    """A denied copy stays denied during 5xx answers, which tell nothing about rights, until a list
+    succeeds.
+    """
     monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 0.05)
     api.refusals = [DENIED, (503, b"{}"), (503, b"{}"), DENIED, *[(500, b"")] * 5]
     seen: set[tuple[int | None, bool]] = set()
@@ -580,7 +591,7 @@ def test_a_denial_stands_until_the_api_says_otherwise(
 def test_who_hurries_waits_for_another_word_of_what_was_denied(
     api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy that was denied may be had again by now: until the API has said so once more, it is old."""
+    """After ``retry_now`` a denied copy counts as neither denied nor current until the API answers again."""
     monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 3600.0)
     monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 3600.0)
     api.scripts = [[DENIED], [DENIED]]
@@ -606,7 +617,10 @@ def test_who_hurries_waits_for_another_word_of_what_was_denied(
 def test_a_copy_that_was_listed_since_is_current_without_a_watch(
     api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A proxy may end each watch at once: who comes to lead would wait for ever."""
+    """A copy listed after ``retry_now`` is level even if every watch ends at once, so that a new leader need
+    not wait
+    for ever.
+    """
     monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 0.05)
     api.scripts = [[Api.CLOSE]] * 1000
     copy.start()

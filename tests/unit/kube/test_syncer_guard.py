@@ -1,4 +1,4 @@
-"""Permission to remove an operator."""
+"""Checks before an operator is removed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ OPERATOR = GuardedOperator("bridge", "uid-1", "shop.dev")
 
 
 def syncer(place: str, stack: str = "") -> dict[str, Any]:
-    """A syncer's metadata."""
+    """Return a syncer's metadata."""
     namespace, name = place.split("/")
     labels = {"eurekube.io/stack": stack} if stack else None
     return {"metadata": {"namespace": namespace, "name": name, "labels": labels}}
 
 
 class FakeCluster:
-    """A cluster with the operator's namespace and some syncers; it can fail."""
+    """A cluster with the operator's namespace and some custom resources, which can fail."""
 
     server = "https://cluster.example.com"
 
@@ -54,7 +54,7 @@ class FakeCluster:
         self.asked: list[str] = []
 
     def request(self, _method: str, path: str, timeout_seconds: float) -> dict[str, Any]:
-        """One of its namespaces."""
+        """Return a namespace."""
         assert timeout_seconds <= 10
         self.asked.append(path)
         if self.error is not None:
@@ -64,16 +64,16 @@ class FakeCluster:
         return {"metadata": {"uid": self.uid}}
 
     def of_metadata(self) -> FakeCluster:
-        """The cluster itself: it answers with little anyway."""
+        """Return the cluster itself, whose answers have metadata only."""
         return self
 
     def knows(self, resource: ApiResource, timeout_seconds: float) -> bool:
-        """Return whether it has a kind."""
+        """Return whether the cluster has this kind."""
         assert timeout_seconds <= 10
         return self.has_mirrors or resource is not MIRRORS
 
     def pages(self, path: str, timeout_seconds: float) -> Iterator[dict[str, Any]]:
-        """One syncer a page."""
+        """Yield pages with one object each."""
         assert timeout_seconds <= 10
         self.asked.append(path)
         if self.error is not None:
@@ -97,7 +97,7 @@ class FakeCluster:
 def judge(
     cluster: FakeCluster, environment: Mapping[str, str] | None = None, **more: Any
 ) -> OperatorStillNeeded | None:
-    """Why it may not go; None where it may."""
+    """Return the error that forbids the operator's removal, or None if it may be removed."""
     given = {name: getattr(OPERATOR, name) for name in ("namespace", "namespace_uid", "stack_label")}
     operator = GuardedOperator(**{**given, **more})
     access: Any = lambda _: cluster  # noqa: E731
@@ -109,7 +109,9 @@ def judge(
 
 
 def test_it_stays_while_others_need_it() -> None:
-    """The sentence says who they are, and how to go on."""
+    """The operator's removal is refused while other stacks' syncers exist; the message names them and the
+    way out.
+    """
     others = [syncer(f"shop/cart-{number}", "other.dev" if number % 2 else "") for number in range(7)]
     said = str(judge(FakeCluster(syncer("shop/rating", "shop.dev"), *others)))
     assert said == (
@@ -122,7 +124,7 @@ def test_it_stays_while_others_need_it() -> None:
 
 
 def test_it_stays_while_others_mirrors_need_it() -> None:
-    """As with syncers; in one sentence with them where there are both."""
+    """The operator's removal is refused while others' mirrors exist, in one message with their syncers."""
     own, other = syncer("shop/review", "shop.dev"), syncer("shop/order")
     assert judge(FakeCluster(mirrors=(own,))) is None
     said = str(judge(FakeCluster(mirrors=(own, other))))
@@ -136,27 +138,31 @@ def test_it_stays_while_others_mirrors_need_it() -> None:
 
 
 def test_a_cluster_without_the_kind_has_no_mirrors() -> None:
-    """Also where its API server does not even tell that, but for one that has the kind and tells nothing."""
+    """A cluster without the kind EurekaMirror has no mirrors, even if it answers 403; with the kind a 403
+    is a refusal.
+    """
     assert judge(FakeCluster(has_mirrors=False)) is None
     assert judge(FakeCluster(has_mirrors=False, is_allowed=False)) is None
     assert "EurekaMirrors of others is not known" in str(judge(FakeCluster(is_allowed=False)))
 
 
 def test_it_goes_when_nobody_else_needs_it() -> None:
-    """Syncers of its own stack go before it; where the kind is gone, there are none."""
+    """The operator may be removed when only its own stack has syncers, or the kind does not exist."""
     assert judge(FakeCluster(syncer("shop/rating", "shop.dev"))) is None
     assert judge(FakeCluster(), watch_namespaces=("gone",)) is None
 
 
 def test_what_is_gone_serves_nobody() -> None:
-    """Its namespace was deleted. A CRD that would go with the rest takes syncers along all the same."""
+    """An operator whose namespace is gone may be removed, unless its CRD would be deleted and syncers with
+    it.
+    """
     cluster = FakeCluster(syncer("shop/cart"), is_there=False)
     assert judge(cluster) is None
     assert judge(cluster, owns_crds=True) is not None
 
 
 def test_only_what_it_serves_counts() -> None:
-    """In the namespaces that it watches; in all of them where its CRD would take every syncer along."""
+    """Only syncers in watched namespaces count, or in all namespaces if the CRD would be deleted as well."""
     cluster = FakeCluster(syncer("else/cart"))
     assert judge(cluster, watch_namespaces=("shop", "stage")) is None
     assert cluster.asked[1:] == [
@@ -187,7 +193,10 @@ def test_only_what_it_serves_counts() -> None:
     ],
 )
 def test_where_nobody_can_tell_it_stays(cluster: FakeCluster, more: dict[str, Any], sentence: str) -> None:
-    """Not reached, not allowed, or another cluster than its own; a person can say that it is meant."""
+    """The removal is refused if the cluster cannot be reached, denies the read, or is another one; force
+    overrides
+    this.
+    """
     said = str(judge(cluster, **more))
     assert sentence in said
     assert "Nothing of the operator was removed" in said
@@ -196,7 +205,10 @@ def test_where_nobody_can_tell_it_stays(cluster: FakeCluster, more: dict[str, An
 
 
 def test_a_cluster_that_is_gone_for_good() -> None:
-    """As Pulumi's Kubernetes provider is configured; it means no cluster that answers."""
+    """With PULUMI_K8S_DELETE_UNREACHABLE an unreachable cluster allows the removal; a cluster that answers is
+    checked
+    as usual.
+    """
     reported = {"PULUMI_K8S_DELETE_UNREACHABLE": "true"}
     assert judge(FakeCluster(error=KubernetesError("no answer")), reported) is None
     assert judge(FakeCluster(uid="uid-2"), reported) is not None
@@ -206,7 +218,9 @@ def test_a_cluster_that_is_gone_for_good() -> None:
 def test_the_way_to_the_cluster_is_the_kubernetes_providers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kubeconfig's text, or a file; a broken one is not repeated, since it holds credentials."""
+    """The kubeconfig may be a text or a file; a broken one is not repeated in the error, as it holds
+    credentials.
+    """
     written = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -243,7 +257,10 @@ def test_the_way_to_the_cluster_is_the_kubernetes_providers(
     ids=["free", "there", "away", "forbidden", "no way"],
 )
 def test_a_namespace_is_made_only_where_there_is_known_to_be_none(cluster: Any, why: str | None) -> None:
-    """Pulumi's plugin may take over what is there, and removes it on destroy."""
+    """A namespace that exists, or whose absence is not known, is refused: Pulumi could adopt it, and delete
+    it on
+    destroy.
+    """
     operator = GuardedOperator("bridge", None, "")
     if why is None:
         refuse_taken_namespace(operator, "leave it to them", lambda _: cluster)
@@ -253,19 +270,22 @@ def test_a_namespace_is_made_only_where_there_is_known_to_be_none(cluster: Any, 
 
 
 def uninstalled(cluster: FakeCluster, *namespaces: str) -> str | None:
-    """Why the operator that asks must stay."""
+    """Return the reason for which the operator may not be uninstalled, or None."""
     return uninstall_refusal(cluster, namespaces)  # type: ignore[arg-type]
 
 
 def test_an_operator_that_nobody_needs_may_be_uninstalled() -> None:
-    """There is none of either kind, or no such kind; or it serves no mirrors, and so may not list them."""
+    """An operator may be uninstalled without custom resources, without their kinds, or if it may not list
+    mirrors,
+    because it serves none then.
+    """
     assert uninstalled(FakeCluster()) is None
     assert uninstalled(FakeCluster(has_mirrors=False), "gone") is None
     assert uninstalled(FakeCluster(mirrors=(syncer("shop/review"),), is_allowed=False)) is None
 
 
 def test_who_needs_an_operator_that_would_be_uninstalled_is_named() -> None:
-    """Of many the first five, no matter who made them, and what to do."""
+    """The refusal to uninstall names the first five custom resources, whoever made them, and the way out."""
     syncers = [syncer(f"shop/s{number}", "shop.dev") for number in range(7)]
     assert uninstalled(FakeCluster(*syncers, mirrors=(syncer("shop/legacy"),))) == (
         "the operator is still needed by EurekaSyncer shop/s0, shop/s1, shop/s2, shop/s3, shop/s4 and 2 more"
@@ -276,14 +296,17 @@ def test_who_needs_an_operator_that_would_be_uninstalled_is_named() -> None:
 
 
 def gated(name: str, *, gate: str = "eurekube.io/callers-know", kind: str = "template") -> dict[str, Any]:
-    """A workload, or a pod, that declares a gate."""
+    """Return a workload or a pod that declares a readiness gate."""
     spec = {"readinessGates": [{"conditionType": gate}]}
     body = {"template": {"spec": spec}} if kind == "template" else spec
     return {"metadata": {"namespace": "shop", "name": name}, "spec": body}
 
 
 def test_an_operator_that_pods_wait_for_stays() -> None:
-    """A template that declares the gate needs it, whether its pods are there or not; else the pods do."""
+    """An operator that serves readiness gates may not be uninstalled while a workload, or a pod without a
+    workload,
+    declares the gate.
+    """
     pods = [gated("rating-1", kind="pod")]
     for workloads, named in (
         ({"deployments": [gated("rating")], "pods": pods}, "Deployment shop/rating"),
@@ -305,7 +328,7 @@ def test_an_operator_that_pods_wait_for_stays() -> None:
 
 
 def test_what_an_operator_does_not_watch_does_not_keep_it() -> None:
-    """It lists the namespaces that it watches, and no other."""
+    """Custom resources outside the watched namespaces do not prevent an uninstall."""
     cluster = FakeCluster(syncer("else/cart"))
     assert uninstalled(cluster, "shop", "stage") is None
     assert len(cluster.asked) == 4
@@ -314,7 +337,7 @@ def test_what_an_operator_does_not_watch_does_not_keep_it() -> None:
 
 @pytest.mark.parametrize("status", [None, 403, 500])
 def test_an_operator_stays_where_nobody_can_tell(status: int | None) -> None:
-    """Do no harm: it is refused, with the reason."""
+    """An uninstall is refused with the reason when the cluster cannot be read."""
     said = uninstalled(FakeCluster(error=KubernetesError("no answer", status_code=status)))
     assert said is not None
     assert said.startswith("nobody can tell whether the operator is still needed: no answer.")

@@ -1,4 +1,4 @@
-"""Two pieces of work beside each other: each ends what the other waits for."""
+"""Work in a thread beside a block: an error of either one ends the other."""
 
 import os
 import threading
@@ -14,11 +14,11 @@ FOREVER = 60.0
 
 
 class Broken(Exception):
-    """An end that one of the two came to."""
+    """An error raised by the work or by the block."""
 
 
 def test_both_results_are_there_after_the_block() -> None:
-    """The work runs while the block does."""
+    """The work runs at the same time as the block, and its result is available afterwards."""
     both = threading.Barrier(2, timeout=FOREVER)
 
     def work() -> str:
@@ -31,7 +31,7 @@ def test_both_results_are_there_after_the_block() -> None:
 
 
 def test_an_error_of_the_work_ends_the_block() -> None:
-    """The block's pause ends at once, and the work's error is what comes out."""
+    """An error of the work ends the block's pause at once and is raised."""
 
     def work() -> None:
         raise Broken
@@ -46,7 +46,7 @@ def test_an_error_of_the_work_ends_the_block() -> None:
 
 
 def test_an_error_of_the_block_ends_the_tool_that_the_work_runs(tmp_path: Path) -> None:
-    """No process is left, and the block's error is what comes out, as with a signal."""
+    """An error of the block kills the process that the work runs, and is raised."""
     log = tmp_path / "log"
     command = ["/bin/sh", "-c", "echo $$; exec sleep 60"]
 
@@ -66,7 +66,7 @@ def test_an_error_of_the_block_ends_the_tool_that_the_work_runs(tmp_path: Path) 
 
 
 def test_who_waits_for_a_lock_can_be_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Another lab may hold it for minutes."""
+    """An error of the block ends work that waits for a lock, which another lab may hold for minutes."""
     monkeypatch.setenv("EUREKUBE_CACHE", str(tmp_path))
     waits = threading.Event()
     monkeypatch.setattr("lab.cache.say", lambda _: waits.set())

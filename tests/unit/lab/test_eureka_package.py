@@ -1,4 +1,4 @@
-"""Changes to the packaged Eureka server that make it start sooner."""
+"""Changes to the packaged Eureka server that make it start faster."""
 
 import zipfile
 from pathlib import Path
@@ -14,7 +14,7 @@ DIGESTS = b"\r\nName: a/A.class\r\nSHA-256-Digest: AAAA\r\n\r\n"
 
 
 def jar(path: Path, **more: bytes) -> Path:
-    """A jar with a class."""
+    """Write a jar with one class and these files in META-INF."""
     with zipfile.ZipFile(path, "w") as written:
         written.writestr("META-INF/MANIFEST.MF", MANIFEST + DIGESTS)
         written.writestr("a/A.class", b"class")
@@ -24,7 +24,7 @@ def jar(path: Path, **more: bytes) -> Path:
 
 
 def test_a_signature_is_taken_away_and_nothing_else(tmp_path: Path) -> None:
-    """A signed jar's manifest and files stay."""
+    """``unsign`` removes a jar's signature files and digests, and keeps manifest and other files."""
     signed = jar(tmp_path / "signed.jar", BC_SF=b"signature", BC_DSA=b"key", LICENSE_txt=b"free")
     unsign(signed)
     with zipfile.ZipFile(signed) as read:
@@ -36,7 +36,7 @@ def test_a_signature_is_taken_away_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_jar_without_a_signature_is_left_alone(tmp_path: Path) -> None:
-    """It is not even written again."""
+    """A jar without a signature is not rewritten."""
     plain = jar(tmp_path / "plain.jar")
     before = plain.read_bytes()
     unsign(plain)
@@ -44,7 +44,10 @@ def test_a_jar_without_a_signature_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_what_would_be_packaged_otherwise_has_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An archive of classes serves only the Java, the server and the options that it was made with."""
+    """The package name depends on the Java version, the server version and the JVM options, because a class
+    archive
+    fits only these.
+    """
     java = Java(Path("/usr/bin/java"), "17.0.15")
     names = {
         package_name(java, "2025.0"),

@@ -1,4 +1,4 @@
-"""The CLI without a language host; a program in the CLI's place asks the language server who it is."""
+"""The Pulumi CLI without a language host of its own; a script stands in for the CLI."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ sys.exit(7)
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for a project, beside the program above; the lab's cache is the test's own."""
+    """Return a folder for a project with the stand-in CLI, and a cache of the test's own."""
     monkeypatch.setenv("EUREKUBE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cli").write_text(CLI)
     (tmp_path / "cli").chmod(0o755)
@@ -45,7 +45,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(project: Path, runtime: str | Mapping[str, Any], *words: str) -> dict[str, Any]:
-    """Return the CLI's output of a project with this runtime."""
+    """Run the stand-in CLI in a project with this runtime, and return its output."""
     (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "shop", "runtime": runtime}))
     command = [str(inline_cli(project / "cli")), *words]
     with subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, text=True) as process:
@@ -56,7 +56,9 @@ def run(project: Path, runtime: str | Mapping[str, Any], *words: str) -> dict[st
 
 
 def test_the_cli_calls_a_server_with_the_projects_interpreter(project: Path) -> None:
-    """So do dynamic providers; words, process id and exit code are the CLI's own."""
+    """The CLI and dynamic providers use the project's interpreter; the CLI's arguments, process id and
+    exit code stay.
+    """
     environment = project / "environment"
     environment.symlink_to(sys.prefix)
     python = str(environment / "bin" / "python")
@@ -79,7 +81,7 @@ def test_the_cli_calls_a_server_with_the_projects_interpreter(project: Path) -> 
     ids=["no program runs", "a server is there", "another language"],
 )
 def test_the_cli_is_left_alone(project: Path, runtime: str, words: list[str]) -> None:
-    """Where no program in Python is run, and where the Automation API has a server already."""
+    """The CLI is called unchanged where it runs no Python program, or where a language server is given."""
     (project / "cli").write_text(CLI.replace("import grpc", "continue"))  # it would ask nobody
     assert run(project, runtime, *words)["words"] == words
 
@@ -94,7 +96,9 @@ meeting.barrier.wait(10)
 
 
 def test_programs_in_threads_have_nothing_in_common(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two that run at the same time see their own file, and leave arguments and main module as they are."""
+    """Two programs that run at once see their own files, and leave ``sys.argv`` and the main module
+    unchanged.
+    """
     meeting = ModuleType("meeting")
     seen: set[tuple[str, str]] = set()
     vars(meeting).update(barrier=Barrier(2), seen=seen)

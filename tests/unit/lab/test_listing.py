@@ -1,4 +1,4 @@
-"""The lab's reading of a server's front page."""
+"""Reading of a Eureka server's front page."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PAGE = """
 
 
 def test_the_front_page_names_all_instances() -> None:
-    """Any status, linked or not, in its application; and nothing else."""
+    """All instances of the page are read with their applications, in any status, linked or not."""
     assert list(keys_on(PAGE)) == [
         ("RATING", "q,w e&r<t>y"),
         ("RATING", "linked"),

@@ -1,4 +1,4 @@
-"""Where no network of the lab's own can be had, it says why."""
+"""Messages when the lab cannot have a network namespace."""
 
 import sys
 from pathlib import Path
@@ -12,13 +12,13 @@ from lab.netns import is_inside, why_not
 
 @pytest.mark.skipif(sys.platform != "linux", reason="network namespaces are a thing of Linux")
 def test_a_tool_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """And what to install."""
+    """The message names missing tools and the packages to install."""
     monkeypatch.setenv("PATH", str(tmp_path))
     assert why_not() == "unshare, nsenter, ip, mount missing: install util-linux and iproute2"
 
 
 def test_real_pods_are_refused_outside(tmp_path: Path) -> None:
-    """A kubelet that would give this machine addresses of pods does not begin."""
+    """Outside a network namespace a kubelet is refused, as it would add pod addresses to this machine."""
     assert not is_inside()
     with pytest.raises(LabError, match=r"lab\.netns"):
         Kubelet(tmp_path / "kubeconfig", ["node-1"], tmp_path)

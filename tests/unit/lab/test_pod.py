@@ -1,4 +1,4 @@
-"""A pod of the lab's kubelet: what makes it ready."""
+"""Readiness gates of a pod of the lab's kubelet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GATES = ("example.org/first", "example.org/second")
 
 
 def pod(*gates: str, **conditions: str) -> dict[str, Any]:
-    """A pod with these gates and conditions."""
+    """Return a pod with these gates and conditions."""
     return {
         "spec": {"readinessGates": [{"conditionType": gate} for gate in gates]} if gates else {},
         "status": {"conditions": [{"type": key, "status": value} for key, value in conditions.items()]},
@@ -32,5 +32,5 @@ def pod(*gates: str, **conditions: str) -> dict[str, Any]:
     ],
 )
 def test_each_gate_must_be_true(item: dict[str, Any], *, is_open: bool) -> None:
-    """A condition that is missing, False or Unknown keeps the pod from being ready."""
+    """A gate is open only if its condition is True, not if it is missing, False or Unknown."""
     assert open_gates(item) is is_open

@@ -1,4 +1,4 @@
-"""One supervised child process, and the ports it may take: with /bin/sleep in the place of a server."""
+"""Supervision of a child process (here ``sleep``), and the choice of ports."""
 
 import os
 import shutil
@@ -19,14 +19,14 @@ SHELL = shutil.which("sh") or "/bin/sh"
 
 @pytest.fixture
 def sleeper(tmp_path: Path) -> Iterator[Process]:
-    """A process that does nothing for a minute."""
+    """Yield a process that sleeps for a minute."""
     process = Process("sleeper", [SHELL, "-c", "exec sleep 60"], log=tmp_path / "sleeper.log")
     yield process
     process.kill()
 
 
 def test_a_process_is_started_stopped_and_started_again(sleeper: Process) -> None:
-    """Each start is a new process; a start of what runs already changes nothing."""
+    """Each start after a stop makes a new process; a start of a running process changes nothing."""
     seen = [(sleeper.pid, sleeper.state)]
     for step in (sleeper.start, sleeper.start, sleeper.restart, sleeper.stop):
         step()
@@ -43,7 +43,7 @@ def test_a_process_is_started_stopped_and_started_again(sleeper: Process) -> Non
 
 
 def test_a_paused_process_can_be_stopped(sleeper: Process) -> None:
-    """SIGTERM alone would wait for ever for a process that does not run."""
+    """A paused process is stopped, although SIGTERM alone has no effect on it."""
     sleeper.start()
     sleeper.pause()
     assert sleeper.state == "paused"
@@ -52,7 +52,9 @@ def test_a_paused_process_can_be_stopped(sleeper: Process) -> None:
 
 
 def test_a_process_outlives_the_thread_that_started_it(sleeper: Process) -> None:
-    """The kernel's signal at the parent's death means a thread; ours is one that stays."""
+    """A process survives the end of the thread that started it, although the kernel binds the death signal
+    to a thread.
+    """
     starter = threading.Thread(target=sleeper.start)
     starter.start()
     starter.join()
@@ -61,7 +63,7 @@ def test_a_process_outlives_the_thread_that_started_it(sleeper: Process) -> None
 
 
 def test_a_process_that_ends_by_itself_says_how(tmp_path: Path) -> None:
-    """The state has the exit code, and the error the end of the log."""
+    """The state has the exit code of an ended process, and the error the end of its log."""
     process = Process(
         "failing", [SHELL, "-c", "echo no such luck; exit 3"], log=tmp_path / "log", is_ready=lambda: False
     )
@@ -71,7 +73,9 @@ def test_a_process_that_ends_by_itself_says_how(tmp_path: Path) -> None:
 
 
 def test_a_process_that_never_gets_ready_is_reported(tmp_path: Path) -> None:
-    """The error says how long was waited, and the process can still be killed."""
+    """The error for a process that is not ready in time says how long was waited; the process can still be
+    killed.
+    """
     process = Process(
         "slow",
         [SHELL, "-c", "exec sleep 60"],
@@ -87,14 +91,14 @@ def test_a_process_that_never_gets_ready_is_reported(tmp_path: Path) -> None:
 
 
 def test_free_ports_are_different_and_free() -> None:
-    """As many as asked for, all below the range of outgoing connections."""
+    """Free ports are distinct, and lie below the range of outgoing connections."""
     ports = free_ports(5)
     assert len(set(ports)) == 5
     assert all(is_free(port) and port < 32768 for port in ports)
 
 
 def test_the_holder_of_a_port_is_named() -> None:
-    """A listening socket leads to its process and the command it was started with."""
+    """A port in use leads to the process that listens there and its command."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert not is_free(port)

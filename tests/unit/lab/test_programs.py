@@ -1,4 +1,4 @@
-"""Where the lab's programs come from, with a web server of the test's own as the download site."""
+"""Sources of the lab's programs, with a local web server as the download site."""
 
 import hashlib
 import http.server
@@ -23,7 +23,7 @@ SCRIPT = b"#!/bin/sh\necho tool v1.2.3\n"
 
 
 class Site:
-    """A web server with files, which counts what it is asked for."""
+    """A web server with files that records requests."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -59,7 +59,7 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture(autouse=True)
 def _surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A cache of the test's own, an empty PATH, no proxy, and no memory of unreachable sites."""
+    """Set a cache of the test's own, an empty PATH, no proxy, and no remembered unreachable sites."""
     monkeypatch.setenv("EUREKUBE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("NO_PROXY", "*")
@@ -90,7 +90,7 @@ def executable(path: Path, content: bytes = SCRIPT) -> Path:
 
 
 def tool_of(*archives: Archive, name: str = "tool") -> Program:
-    """A program 1.2.3 that has these archives for this platform."""
+    """Return a program 1.2.3 with these archives for this platform."""
     by_platform = {platform_name(): archive for archive in archives}
     return Program(name, "1.2.3", (1, 0), GoModule("tools"), f"example.org/{name}", by_platform)
 
@@ -114,12 +114,12 @@ def provide_tool(monkeypatch: pytest.MonkeyPatch, *archives: Archive) -> Path:
 def test_a_platform_is_named_as_the_release_archives_name_it(
     system: str, machine: str, expected: str
 ) -> None:
-    """The words of Go: linux and darwin, amd64 and arm64."""
+    """Platforms have Go's names: linux and darwin, amd64 and arm64."""
     assert platform_name(system, machine) == expected
 
 
 def test_every_pinned_checksum_has_the_length_of_its_algorithm() -> None:
-    """A checksum that was cut when it was copied would refuse every download."""
+    """Every pinned checksum has its full length; one cut when copied would refuse every download."""
     digits = {"sha256": 64, "sha512": 128}
     for program in PROGRAMS.values():
         for archive in program.archives.values():
@@ -128,14 +128,14 @@ def test_every_pinned_checksum_has_the_length_of_its_algorithm() -> None:
 
 
 def test_every_archive_with_members_has_its_program() -> None:
-    """Each program that names an archive is in it."""
+    """Every archive with named members has the program among them."""
     for program in PROGRAMS.values():
         for archive in program.archives.values():
             assert not archive.members or program.name in archive.members
 
 
 def test_a_download_with_the_right_checksum_becomes_executable(site: Site, tmp_path: Path) -> None:
-    """A download without members is the program itself; nothing else stays in the folder."""
+    """A download without members is the program itself, and the only file left in the folder."""
     site.files["/tool"] = SCRIPT
     fetch(Archive(f"{site.url}/tool", "1.2.3", checksum(SCRIPT, "sha512")), tmp_path / "bin", "tool")
     made = tmp_path / "bin" / "tool"
@@ -154,7 +154,7 @@ def test_only_the_named_members_of_an_archive_are_unpacked(site: Site, tmp_path:
 
 
 def test_a_corrupted_archive_is_refused(site: Site, tmp_path: Path) -> None:
-    """The message names both checksums and where the expected one stands; nothing is left in the folder."""
+    """The error names both checksums, and no file is left in the folder."""
     content = packed(tool=SCRIPT)
     site.files["/tool.tgz"] = content[:-1] + b"?"
     archive = Archive(f"{site.url}/tool.tgz", "1.2.3", checksum(content), {"tool": "release/tool"})
@@ -167,7 +167,7 @@ def test_a_corrupted_archive_is_refused(site: Site, tmp_path: Path) -> None:
 
 
 def test_an_archive_without_the_program_is_refused(site: Site, tmp_path: Path) -> None:
-    """An archive that is genuine but laid out otherwise is an error with its address, not a traceback."""
+    """An archive that lacks the program raises an error with its URL."""
     site.files["/tool.tgz"] = content = packed(other=b"other")
     archive = Archive(f"{site.url}/tool.tgz", "1.2.3", checksum(content), {"tool": "release/tool"})
     with pytest.raises(DownloadError, match=r"tool\.tgz could not be unpacked"):
@@ -175,7 +175,7 @@ def test_an_archive_without_the_program_is_refused(site: Site, tmp_path: Path) -
 
 
 def test_a_site_that_cannot_be_reached_is_asked_once(site: Site, tmp_path: Path) -> None:
-    """The second download from there fails at once, with the reason of the first."""
+    """After one failed connection to a site, further downloads fail at once with the same reason."""
     site.close()
     for name in ("one", "two"):
         archive = Archive(f"{site.url}/{name}", "1.2.3", checksum(b""))
@@ -189,7 +189,7 @@ def test_a_site_that_cannot_be_reached_is_asked_once(site: Site, tmp_path: Path)
 def test_a_program_on_path_is_taken_first(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """PATH wins over the cache, and the line says so."""
+    """A program on PATH is preferred to the cache, and the message says so."""
     on_path = executable(tmp_path / "bin" / "tool")
     executable(tool_of().built)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/bin")
@@ -211,7 +211,7 @@ def test_a_useless_program_on_path_is_passed_over(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """One that does not run, or is too old, is named; the cache comes next."""
+    """A program on PATH that does not run or is too old is reported, and the cache is used."""
     executable(tmp_path / "bin" / "tool", script)
     cached = executable(tool_of().built)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/bin")
@@ -225,7 +225,7 @@ def test_a_useless_program_on_path_is_passed_over(
 def test_what_is_not_cached_is_downloaded_once(
     site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The download goes into the cache, under its own version, and the next lab finds it there."""
+    """A download is stored in the cache under its version, and found there the next time."""
     site.files["/tool"] = SCRIPT
     archive = Archive(f"{site.url}/tool", "1.2.2", checksum(SCRIPT))
     digest = hashlib.sha256(SCRIPT).hexdigest()
@@ -235,7 +235,7 @@ def test_what_is_not_cached_is_downloaded_once(
 
 
 def test_downloads_can_be_switched_off(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With EUREKUBE_NO_DOWNLOAD no site is asked; without Go the error says all that was tried."""
+    """With EUREKUBE_NO_DOWNLOAD no site is asked; without Go the error lists everything that was tried."""
     monkeypatch.setenv("EUREKUBE_NO_DOWNLOAD", "1")
     archive = Archive(f"{site.url}/tool", "1.2.2", checksum(SCRIPT))
     with pytest.raises(
@@ -248,14 +248,14 @@ def test_downloads_can_be_switched_off(site: Site, monkeypatch: pytest.MonkeyPat
 def test_a_platform_without_a_checksum_is_not_downloaded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It falls through to the build, with a sentence that says so."""
+    """Without a pinned checksum for the platform the program is built, and a message says so."""
     with pytest.raises(LabError, match="Go is missing"):
         provide_tool(monkeypatch)
     assert f"no checksum of an official download is pinned for {platform_name()}" in capsys.readouterr().err
 
 
 def test_a_failed_build_shows_the_end_of_its_output(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The tool's own words are in the error."""
+    """The error for a failed build contains Go's output."""
     executable(tmp_path / "bin" / "go", b"#!/bin/sh\necho this version is too old\nexit 1\n")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/bin")
     with pytest.raises(
@@ -267,7 +267,9 @@ def test_a_failed_build_shows_the_end_of_its_output(monkeypatch: pytest.MonkeyPa
 def test_a_build_leaves_nothing_in_the_users_go_caches(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Go keeps what it compiles and downloads in a folder that is gone when the programs are there."""
+    """A build uses temporary Go caches, which are removed afterwards, and only reads the user's module
+    downloads.
+    """
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/bin{os.pathsep}/usr/bin")
     modules = tmp_path / "home" / "go" / "pkg" / "mod"
     (modules / "cache" / "download").mkdir(parents=True)
@@ -298,7 +300,7 @@ cp /bin/true "$2/tool"
 def test_what_is_missing_of_a_module_is_built_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """One run of Go makes the missing programs and leaves out the one that is there."""
+    """All missing programs of a module are built in one run of Go, without those in the cache."""
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/bin{os.pathsep}/usr/bin")
     go = f"""#!/bin/sh
 if [ "$1" = env ]; then exit; fi
@@ -321,7 +323,7 @@ for package in "$@"; do cp /bin/true "$folder/${{package##*/}}"; done
 
 
 def test_another_module_makes_another_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A program in the cache stands for the module's files, the package and the flags it was built with."""
+    """A program's fingerprint depends on the module's files, the package and the build flags."""
     monkeypatch.setattr("lab.builds.MODULES", tmp_path)
     (tmp_path / "tools").mkdir()
     names = []
@@ -334,7 +336,7 @@ def test_another_module_makes_another_program(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_caches_that_a_killed_build_left_are_removed(tmp_path: Path) -> None:
-    """By the next build; those of one that is under way stay."""
+    """A build removes Go caches that a killed build left, but not those of a build under way."""
     left = tmp_path / "cache" / ".go-caches-left"
     left.mkdir(parents=True)
     with go_caches() as busy, go_caches() as other:
@@ -353,7 +355,7 @@ def test_caches_that_a_killed_build_left_are_removed(tmp_path: Path) -> None:
 def test_the_cache_folder(
     environment: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """EUREKUBE_CACHE, else the desktop's cache folder, else the home."""
+    """The cache folder is EUREKUBE_CACHE, else in XDG_CACHE_HOME, else in the home."""
     monkeypatch.chdir(tmp_path)
     for name in ("EUREKUBE_CACHE", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -363,7 +365,7 @@ def test_the_cache_folder(
 
 
 def test_no_home_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any folder to keep programs in, the error names the variable to set."""
+    """Without a home or a cache variable the error names EUREKUBE_CACHE."""
     for name in ("EUREKUBE_CACHE", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(LabError, match="HOME is not set; set EUREKUBE_CACHE"):
@@ -371,7 +373,7 @@ def test_no_home_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cache_that_cannot_be_made_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The error names the folder, where its name came from, and what to do."""
+    """The error names the folder, the variable that gave it, and the remedy."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("EUREKUBE_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(LabError, match=r"file/cache \(from EUREKUBE_CACHE\).*make it writable"):
@@ -379,7 +381,7 @@ def test_a_cache_that_cannot_be_made_is_reported(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    """A failure half-way leaves nothing, and a killed lab's leftovers are removed."""
+    """A failure while a folder is filled leaves no part of it, and leftovers of a killed lab are removed."""
     (tmp_path / ".making-dead").mkdir()
 
     def fail_half_way() -> None:
@@ -396,7 +398,7 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_kubectl_is_found_in_the_cache() -> None:
-    """It is optional: None when neither PATH nor the cache has it."""
+    """kubectl is optional: the result is None if neither PATH nor the cache has it."""
     assert programs.find_kubectl() is None
     cached = executable(PROGRAMS["kubectl"].built)
     assert programs.find_kubectl() == cached

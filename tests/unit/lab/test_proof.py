@@ -1,4 +1,4 @@
-"""Deployments and counts of the proof, without a run."""
+"""Deployments and counts of the proof, without a run of it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ROLLED = Subject(Scenario.ROLLED, Strategy.OURS)
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A client's file, whose last line is not written to its end yet."""
+    """Return a client's file of calls whose last line is incomplete."""
     path = tmp_path / "calls.csv"
     path.write_text(LINES)
     return path
 
 
 def test_calls_are_counted_by_client_and_address(file: Path) -> None:
-    """Each with its outcome; the line that is being written is left for later."""
+    """Calls are counted by client, address and outcome; an incomplete last line is ignored."""
     counted = tally([file])[ROLLED.name]
     assert counted.calls == {"load balancer": 2, "feign": 2}
     assert [call.at for call in counted.failures] == [1004.5, 1005.0]
@@ -41,7 +41,9 @@ def test_calls_are_counted_by_client_and_address(file: Path) -> None:
 
 
 def test_how_long_a_removed_pod_was_called(file: Path) -> None:
-    """From the beginning of its deletion until its last call, of the pod that was called longest."""
+    """The time from the deletion of a pod until its last call is reported for the pod that was called
+    longest.
+    """
     lives = [
         Life("proof", name, {"app": ROLLED.name}, "node-1", address, deleted_at=deleted_at)
         for name, address, deleted_at in (("a", "10.0.1.1", 1001.0), ("b", "10.0.1.2", 1002.0))
@@ -53,7 +55,7 @@ def test_how_long_a_removed_pod_was_called(file: Path) -> None:
 
 
 def test_only_what_a_server_has_no_longer_is_stale() -> None:
-    """The longest time in which one delta showed it and it was not held; what comes back counts again."""
+    """A server is stale for the longest time in which one delta showed an instance that it did not hold."""
     sights = [
         Sight(101.0, shown=True, held=True),
         Sight(102.0, shown=True),
@@ -86,7 +88,10 @@ def test_only_what_a_server_has_no_longer_is_stale() -> None:
 def test_a_stale_server_is_blamed_for_no_more_than_it_did(
     called: float, stale: float, failed: list[str], verdict: Verdict
 ) -> None:
-    """Only where every pod that failed calls would have been called no longer than computed without it."""
+    """The verdict is STALE only if every pod with failed calls would have been within the bound without the
+    server's
+    stale time.
+    """
     servers = [Shown("one", 0.4, 0.6, 0.0), Shown("two", 0.4, stale + 0.5, stale)]
     pods = [
         Removed("a", "10.0.1.1", 1.0, called, 19.0, 0, servers),
@@ -96,7 +101,7 @@ def test_a_stale_server_is_blamed_for_no_more_than_it_did(
 
 
 def test_names_are_names() -> None:
-    """Every application can be a Service, and has a name of its own."""
+    """Every application of the proof has a unique name that is valid for a Service."""
     names = [Subject(scenario, strategy).name for scenario in Scenario for strategy in Strategy]
     assert len(set(names)) == len(names)
     assert all(len(name) <= 63 and name == name.lower() and " " not in name for name in names)
@@ -107,7 +112,9 @@ def test_names_are_names() -> None:
     [(Strategy.OURS, {}), (Strategy.OUT_OF_SERVICE, {"onTermination": "OutOfService"})],
 )
 def test_ours_is_the_arithmetic_and_nothing_else(strategy: Strategy, syncer: dict[str, str]) -> None:
-    """Against a Deployment without any drain, only what the arithmetic computes is different."""
+    """Our Deployment differs from one without a drain only in the values that the drain arithmetic
+    computes.
+    """
     drain = Drain()
     plain = Subject(Scenario.ROLLED, Strategy.NONE).deployment(3, drain)["spec"]
     subject = Subject(Scenario.ROLLED, strategy)

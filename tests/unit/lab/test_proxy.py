@@ -1,4 +1,4 @@
-"""The proxy that misbehaves on demand, before a server that does not."""
+"""A proxy that misbehaves on demand, before a healthy server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """Answer with the text, in chunks where the path says so, or without a length."""
+        """Answer with the text: in chunks, without a length, or with one, as the path says."""
         self.server.heard.append(self.path)  # type: ignore[attr-defined]
         self.send_response(200)
         if self.path == "/chunks":
@@ -41,7 +41,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(SAYS)
 
     def do_POST(self) -> None:
-        """Answer with what came."""
+        """Answer with the request's body."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.heard.append(self.path)  # type: ignore[attr-defined]
         self.send_response(200)
@@ -55,12 +55,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base class's name
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def server() -> Iterator[ThreadingHTTPServer]:
-    """A server that always answers."""
+    """Yield a server that always answers."""
     running = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     running.heard = []  # type: ignore[attr-defined]
     thread = threading.Thread(target=running.serve_forever, args=(0.05,))
@@ -73,34 +73,34 @@ def server() -> Iterator[ThreadingHTTPServer]:
 
 @pytest.fixture
 def proxy(server: ThreadingHTTPServer) -> Iterator[Proxy]:
-    """A proxy before it."""
+    """Yield a proxy before the server."""
     with Proxy(server.server_address[1]) as running:
         yield running
 
 
 @pytest.fixture
 def session() -> Iterator[requests.Session]:
-    """A client that keeps its connection."""
+    """Yield an HTTP client that keeps its connection open."""
     with requests.Session() as client:
         client.trust_env = False
         yield client
 
 
 def url(proxy: Proxy, path: str = "/") -> str:
-    """A path of the server, through the proxy."""
+    """Return the URL of a server's path through the proxy."""
     return f"http://127.0.0.1:{proxy.port}{path}"
 
 
 @pytest.mark.parametrize("path", ["/", "/chunks", "/until-the-end"])
 def test_answers_pass_unchanged(proxy: Proxy, session: requests.Session, path: str) -> None:
-    """However an answer says where it ends, it arrives as it was sent, again and again."""
+    """Answers with a length, in chunks, or until the connection's end pass unchanged."""
     for _ in range(3):
         assert session.get(url(proxy, path), timeout=5).content == SAYS
     assert proxy.requests == 3
 
 
 def test_servers_take_turns(server: ThreadingHTTPServer, session: requests.Session) -> None:
-    """Request by request, on one connection, and without the one that does not listen."""
+    """Requests of one connection go to the servers in turn, without those that do not listen."""
     other = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     other.heard = []  # type: ignore[attr-defined]
     thread = threading.Thread(target=other.serve_forever, args=(0.05,))
@@ -120,7 +120,7 @@ def test_servers_take_turns(server: ThreadingHTTPServer, session: requests.Sessi
 
 
 def test_bodies_pass_unchanged(proxy: Proxy, session: requests.Session) -> None:
-    """A request's body reaches the server, and an answer without a body keeps the connection in step."""
+    """Request bodies pass unchanged, and the connection is usable after an answer without a body."""
     for body in (b"", b"x" * 300_000):
         assert session.post(url(proxy), data=body, timeout=5).content == body
         assert session.delete(url(proxy), timeout=5).status_code == 204
@@ -129,7 +129,9 @@ def test_bodies_pass_unchanged(proxy: Proxy, session: requests.Session) -> None:
 def test_a_status_in_the_servers_place(
     proxy: Proxy, session: requests.Session, server: ThreadingHTTPServer
 ) -> None:
-    """The order holds for the next request on an open connection, and the server hears of none."""
+    """The proxy answers with the ordered status, also on an open connection, and passes nothing to the
+    server.
+    """
     session.get(url(proxy), timeout=5)
     for status_code in (503, 401):
         proxy.answer(status_code)
@@ -140,7 +142,7 @@ def test_a_status_in_the_servers_place(
 
 
 def test_a_cut_answer(proxy: Proxy, session: requests.Session, server: ThreadingHTTPServer) -> None:
-    """The server did what was asked, and the client cannot know."""
+    """The server handles a request whose answer the proxy cuts off."""
     proxy.cut()
     with pytest.raises(requests.exceptions.RequestException):
         session.get(url(proxy, "/cut"), timeout=5)
@@ -150,7 +152,7 @@ def test_a_cut_answer(proxy: Proxy, session: requests.Session, server: Threading
 
 
 def test_a_delay(proxy: Proxy, session: requests.Session) -> None:
-    """An answer comes as much later as was ordered; healing lets what waits go on at once."""
+    """Answers are delayed as ordered; ``heal`` ends the delay of waiting requests."""
     proxy.delay(0.3)
     started = time.monotonic()
     assert session.get(url(proxy), timeout=5).content == SAYS
@@ -161,7 +163,7 @@ def test_a_delay(proxy: Proxy, session: requests.Session) -> None:
 
 
 def test_no_answer(proxy: Proxy, session: requests.Session, server: ThreadingHTTPServer) -> None:
-    """A request that was swallowed stays so; the next one after healing is answered."""
+    """A request during ``hang`` is never answered, even after ``heal``; the next one is."""
     session.get(url(proxy), timeout=5)
     proxy.hang()
     with pytest.raises(requests.exceptions.Timeout):
@@ -172,7 +174,7 @@ def test_no_answer(proxy: Proxy, session: requests.Session, server: ThreadingHTT
 
 
 def test_no_answer_after_some(proxy: Proxy, session: requests.Session, server: ThreadingHTTPServer) -> None:
-    """So many requests are passed on, and what follows them is held, which it tells."""
+    """After the ordered number of requests the next ones are held, and counted in ``held``."""
     session.get(url(proxy), timeout=5)
     proxy.hang_after(1)
     session.get(url(proxy, "/passed"), timeout=5)
@@ -186,7 +188,7 @@ def test_no_answer_after_some(proxy: Proxy, session: requests.Session, server: T
 
 
 def test_nobody_there(proxy: Proxy, session: requests.Session) -> None:
-    """New connections are refused and open ones reset; healing brings it back on the same port."""
+    """``refuse`` refuses new connections and resets open ones; ``heal`` listens on the same port again."""
     session.get(url(proxy), timeout=5)
     proxy.refuse()
     assert proxy.fault is Fault.REFUSE
@@ -200,7 +202,7 @@ def test_nobody_there(proxy: Proxy, session: requests.Session) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a full queue refuses")
 def test_a_host_that_is_gone(proxy: Proxy, session: requests.Session, server: ThreadingHTTPServer) -> None:
-    """Neither an open connection nor a new one hears anything, until it is back."""
+    """After ``vanish`` neither open nor new connections get any answer, until ``heal``."""
     session.get(url(proxy), timeout=5)
     heard = len(server.heard)  # type: ignore[attr-defined]
     proxy.vanish()
@@ -217,14 +219,14 @@ def test_a_host_that_is_gone(proxy: Proxy, session: requests.Session, server: Th
 
 
 def test_a_server_that_is_gone(server: ThreadingHTTPServer, session: requests.Session) -> None:
-    """Where nobody listens behind the proxy the client's connection ends without an answer."""
+    """Without a server behind the proxy the client's connection ends without an answer."""
     with Proxy(1) as lonely, pytest.raises(requests.exceptions.ConnectionError):
         session.get(url(lonely), timeout=5)
     assert server.heard == []  # type: ignore[attr-defined]
 
 
 def test_nothing_is_left_open(server: ThreadingHTTPServer, session: requests.Session) -> None:
-    """A proxy that was stopped leaves no thread behind."""
+    """A stopped proxy leaves no thread behind."""
     with Proxy(server.server_address[1]) as proxy:
         session.get(url(proxy), timeout=5)
     name = f"proxy-{proxy.port}"

@@ -1,4 +1,4 @@
-"""Programs of a stage end with it, and where a step of its start fails."""
+"""A stage ends everything that it started, also when a step of its start fails."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lab.staging import Staged
 
 
 class Steps(Staged):
-    """Two steps, of which the second may fail."""
+    """A stage of two steps, the second of which may fail."""
 
     def __init__(self, *, fails: bool) -> None:
         super().__init__()
@@ -16,7 +16,7 @@ class Steps(Staged):
         self.ended: list[str] = []
 
     def prepare(self) -> None:
-        """Start one thing, then another."""
+        """Start the first step, then the second one or fail."""
         self.ends.callback(self.ended.append, "first")
         if self.fails:
             raise TimeoutError("the second never came")
@@ -24,14 +24,14 @@ class Steps(Staged):
 
 
 def test_all_ends_with_the_statement_last_first() -> None:
-    """And nothing before."""
+    """All steps are ended at the end of the ``with`` statement, the last one first."""
     with Steps(fails=False) as stage:
         assert stage.ended == []
     assert stage.ended == ["second", "first"]
 
 
 def test_what_was_started_ends_where_a_step_fails() -> None:
-    """The error is that of the step."""
+    """When a step fails, the earlier ones are ended, and the step's error is raised."""
     stage = Steps(fails=True)
     with pytest.raises(TimeoutError, match="the second never came"), stage:
         pass

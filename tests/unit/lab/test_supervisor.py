@@ -1,4 +1,4 @@
-"""The lab that stays up: whom `lab down` ends, and what an interrupted command says is left."""
+"""The lab that stays up: the process that `lab down` ends, and the message of an interrupted command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from lab.supervisor import stop, supervisor_pid, what_is_left
 def test_a_lock_that_names_no_process_ends_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    """Least of all our own process group, or everybody."""
+    """With a lock file without a valid process id no process is killed, least of all our own group (0) or
+    all (-1).
+    """
     monkeypatch.setattr(supervisor, "NAMED_SECONDS", 0.1)
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
@@ -32,7 +34,7 @@ def test_a_lock_that_names_no_process_ends_nobody(
 
 
 def test_what_is_left_is_said(tmp_path: Path) -> None:
-    """A lab that stays up, with how it is ended; or nothing."""
+    """The message says that a lab is left running and how to end it, or that nothing is left."""
     assert what_is_left(tmp_path) == "nothing is left running"
     with (tmp_path / "lock").open("w") as held:
         held.write("4242")

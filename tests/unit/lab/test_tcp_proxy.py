@@ -1,4 +1,4 @@
-"""The way for bytes that nobody looks into, before a server that says what it received."""
+"""A TCP proxy that forwards bytes unread, before an echo server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE_SECONDS = 20.0
 
 class _Echo(socketserver.BaseRequestHandler):
     def handle(self) -> None:
-        """Say again what comes."""
+        """Send back everything received."""
         while data := self.request.recv(1024):
             self.request.sendall(data)
 
@@ -28,7 +28,7 @@ class _Server(socketserver.ThreadingTCPServer):
 
 @pytest.fixture
 def tcp_proxy() -> Iterator[TcpProxy]:
-    """A way to a server that echoes."""
+    """Yield a proxy before an echo server."""
     with _Server((HOST, 0), _Echo) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         with TcpProxy(server.server_address[1]) as way:
@@ -37,7 +37,7 @@ def tcp_proxy() -> Iterator[TcpProxy]:
 
 
 def connect(tcp_proxy: TcpProxy) -> socket.socket:
-    """A client's connection."""
+    """Return a client's connection to the proxy."""
     return socket.create_connection((HOST, tcp_proxy.port), PATIENCE_SECONDS)
 
 
@@ -51,7 +51,7 @@ def says(client: socket.socket, word: bytes) -> bytes:
 
 
 def test_bytes_go_through(tcp_proxy: TcpProxy) -> None:
-    """Both ways, on several connections."""
+    """Bytes pass in both directions, on several connections."""
     with connect(tcp_proxy) as one, connect(tcp_proxy) as other:
         assert says(one, b"first") == b"first"
         assert says(other, b"second") == b"second"
@@ -59,7 +59,7 @@ def test_bytes_go_through(tcp_proxy: TcpProxy) -> None:
 
 
 def test_cut_ends_open_connections_only(tcp_proxy: TcpProxy) -> None:
-    """New connections are served."""
+    """``cut`` ends open connections, and new ones are served."""
     with connect(tcp_proxy) as one:
         assert says(one, b"first") == b"first"
         tcp_proxy.cut()
@@ -69,7 +69,9 @@ def test_cut_ends_open_connections_only(tcp_proxy: TcpProxy) -> None:
 
 
 def test_mute_silences_open_connections_until_it_heals(tcp_proxy: TcpProxy) -> None:
-    """Nobody is informed: new ones work, and the silent ones are reset in the end."""
+    """``mute`` silences open connections without closing them, and new ones work; ``heal`` resets the
+    silent ones.
+    """
     with connect(tcp_proxy) as one, connect(tcp_proxy) as other:
         assert says(one, b"first") == b"first"
         assert says(other, b"first") == b"first"
@@ -85,7 +87,7 @@ def test_mute_silences_open_connections_until_it_heals(tcp_proxy: TcpProxy) -> N
 
 
 def test_hang_silences_everybody(tcp_proxy: TcpProxy) -> None:
-    """A connection that lost bytes is reset when it heals; one that lost none goes on."""
+    """``hang`` silences all connections; ``heal`` resets those that lost bytes, and the others continue."""
     with connect(tcp_proxy) as talking, connect(tcp_proxy) as quiet:
         assert says(talking, b"first") == b"first"
         assert says(quiet, b"first") == b"first"
@@ -100,7 +102,7 @@ def test_hang_silences_everybody(tcp_proxy: TcpProxy) -> None:
 
 
 def test_refuse_is_not_there(tcp_proxy: TcpProxy) -> None:
-    """Open connections end, new ones are refused, until it heals."""
+    """``refuse`` ends open connections and refuses new ones, until ``heal``."""
     with connect(tcp_proxy) as one:
         assert says(one, b"first") == b"first"
         tcp_proxy.refuse()

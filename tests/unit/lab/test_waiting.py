@@ -1,4 +1,4 @@
-"""Readiness of a server, as the lab judges it."""
+"""Readiness checks of the lab's servers."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from lab.waiting import answers_well, pauses_seconds
 
 
 class Answering(BaseHTTPRequestHandler):
-    """Answers with the status that the path names."""
+    """A handler that answers with the status in the path."""
 
     def do_GET(self) -> None:
-        """The status, and a word."""
+        """Answer with the status and a word."""
         self.send_response(int(self.path[1:]))
         self.end_headers()
         self.wfile.write(b"word")
 
     def log_message(self, *_: object) -> None:
-        """Nothing: standard error is for what went wrong."""
+        """Log nothing, as standard error is for failures."""
 
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A server's."""
+    """Yield a server's port."""
     with HTTPServer(("127.0.0.1", 0), Answering) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -41,21 +41,21 @@ def port() -> Iterator[int]:
 
 @pytest.mark.parametrize(("status", "expected"), [(200, True), (202, False), (403, False), (500, False)])
 def test_only_200_is_ready(port: int, status: int, expected: bool) -> None:
-    """A refusal is no answer yet, and leaves nothing open behind it."""
+    """Only status 200 counts as ready, and a check leaves no connection open."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     assert answers_well(opener, f"http://127.0.0.1:{port}/{status}") is expected
     gc.collect()  # warns of what is open
 
 
 def test_nobody_there_is_not_ready() -> None:
-    """No error: it is asked again."""
+    """A refused connection counts as not ready, and raises no error."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     assert not answers_well(urllib.request.build_opener(), f"http://127.0.0.1:{port}/")
 
 
 def test_checks_are_frequent_at_first_and_rare_in_the_end() -> None:
-    """A quick success is seen at once, and a long wait costs little of the processor."""
+    """The pauses between checks grow from at most 0.02 s to 0.25 s."""
     pauses = list(itertools.islice(pauses_seconds(), 40))
     assert pauses[0] <= 0.02
     assert pauses == sorted(pauses)

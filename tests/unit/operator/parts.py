@@ -1,4 +1,4 @@
-"""An operator's real parts, of which none is started and none asks a server."""
+"""An operator's real parts, none of which is started or asks a server."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SYNCED = Problem("Synced", "")
 
 
 def saying(is_ready: bool | None, ready: Problem, unsynced: Problem | None = None, **counts: Any) -> Report:
-    """A report with a reason of Ready, and one of Synced where that does not hold."""
+    """Return a report with this reason of Ready, and of Synced if that is False."""
     return Report(is_ready, ready, unsynced is None, unsynced or _SYNCED, **counts)
 
 
@@ -46,7 +46,7 @@ URL = "http://127.0.0.1:9/eureka"
 
 
 class PlayedOperator:
-    """Parts, and what a test has them know."""
+    """An operator's parts, and the objects that a test puts into their memory."""
 
     def __init__(self, eurekas: Sequence[str] = ("default",)) -> None:
         connection = Connection.parse(URL)
@@ -97,7 +97,7 @@ class PlayedOperator:
         )
 
     def configured(self, settings: Settings, *, reads_each: bool = False) -> Reconciler:
-        """A reconciler for the same registries and sources."""
+        """Return a reconciler with other settings for the same registries and sources."""
         return Reconciler(
             settings,
             CLUSTER,
@@ -111,11 +111,11 @@ class PlayedOperator:
         )
 
     def leads(self, answer: bool | None) -> RunningOperator:
-        """The parts of a replica that leads, or does not, or knows no election."""
+        """Return the parts of a replica that leads, does not lead, or takes part in no election (None)."""
         return replace(self.parts, is_leader=lambda: answer)
 
     def syncer(self, name: str, namespace: str = "shop", **more: Any) -> SyncerKey:
-        """A syncer that the cluster has."""
+        """Add a syncer to the cluster; return its key."""
         (reflector,) = self.sources.syncers.reflectors
         spec = {"mode": "pod", "selector": {"app": name}}
         item: dict[str, Any] = {"metadata": {"namespace": namespace, "name": name}, "spec": spec, **more}
@@ -123,7 +123,7 @@ class PlayedOperator:
         return (namespace, name)
 
     def refresh(self, name: str, namespace: str = "shop", target: str = "prod", **more: Any) -> None:
-        """A StackRefresh that the cluster has."""
+        """Add a StackRefresh to the cluster."""
         if self.parts.triggers is None:
             access = self._access
             events = EventRecorder(access, "c", "i")
@@ -135,7 +135,9 @@ class PlayedOperator:
         reflector.take("ADDED", {"metadata": {"namespace": namespace, "name": name}, "spec": spec, **more})
 
     def slice(self, name: str, *addresses: str, namespace: str = "shop", ready: bool = True) -> None:
-        """A Service of this name, and an EndpointSlice with an endpoint at each address."""
+        """Add a Service of this name to the cluster, and an EndpointSlice with an endpoint at each
+        address.
+        """
         (services,) = self.sources.services.reflectors
         (slices,) = self.sources.slices.reflectors
         service = {"metadata": {"namespace": namespace, "name": name}, "spec": {}}
@@ -162,12 +164,14 @@ class PlayedOperator:
         )
 
     def removed(self, key: SyncerKey) -> None:
-        """The cluster has it no more."""
+        """Remove a syncer from the cluster."""
         (reflector,) = self.sources.syncers.reflectors
         reflector.take("DELETED", {"metadata": {"namespace": key[0], "name": key[1]}})
 
     def instances(self, key: SyncerKey, count: int, *, registered: bool = True) -> list[Instance]:
-        """Instances of a syncer, in Eureka or not."""
+        """Return this number of a syncer's instances; register and renew them unless ``registered`` is
+        False.
+        """
         owner = str(ClusterOwner(CLUSTER.name, *key))
         made = [
             Instance(
@@ -186,7 +190,7 @@ class PlayedOperator:
         return made
 
     def synced(self, key: SyncerKey, count: int) -> None:
-        """A reconcile that found all in line."""
+        """Record a reconcile that found every instance registered."""
         application = key[1].upper()
         self.instances(key, count)
         well = Problem("Synced", "all there")
@@ -195,7 +199,7 @@ class PlayedOperator:
         self.controller.history.count(key, 0.02, failed=False)
 
     def conflict(self, key: SyncerKey, why: str = "belongs to somebody else") -> None:
-        """A reconcile that found one instance of two taken by somebody."""
+        """Record a reconcile that found one of two instances owned by somebody else."""
         mine, taken = self.instances(key, 2, registered=False)
         self.registry.table.registered(mine)
         other = replace(taken, status=Status.DOWN, metadata={"eurekube.owner": "stack/o/p/s/n"})
@@ -209,7 +213,7 @@ class PlayedOperator:
         self.controller.history.count(key, 0.02, failed=False)
 
     def braked(self, key: SyncerKey, count: int, seconds: float) -> None:
-        """A reconcile whose removals the brake holds back."""
+        """Record a reconcile whose removals the brake holds back."""
         there = self.instances(key, count)
         steps = plan([], there, there[0].owner or "")
         up, braked = Problem("InstancesUp", "all would vanish"), Problem("Braked", "all would vanish")
@@ -219,7 +223,7 @@ class PlayedOperator:
         self.controller.history.count(key, 0.02, failed=False)
 
     def mirror(self, name: str, application: str = "review", **status: Any) -> None:
-        """A mirror, with what its status says."""
+        """Add a mirror with this status to the cluster."""
         metadata = {"namespace": "shop", "name": name, "uid": name}
         self.mirrors.append({"metadata": metadata, "spec": {"application": application}, "status": status})
         objects = SimpleNamespace(mirrors=SimpleNamespace(objects=lambda: self.mirrors))

@@ -1,4 +1,4 @@
-"""An API server without any object, for tests of who lists and watches."""
+"""An API server without any object, for tests that ask which parts list and watch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eurekube_provider.kube.access import KubeAccess
 
 
 class QuietApi:
-    """Lists without any object and watches that are silent, until a test refuses them."""
+    """An API server with empty lists and silent watches, until a test has it refuse them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lists: Counter[str] = Counter()
@@ -29,7 +29,7 @@ class QuietApi:
         )
 
     def refuse(self, kind: str, code: int) -> None:
-        """Objects of one kind are refused from now on, those that are watched too."""
+        """Refuse lists of one kind from now on, and end its watches with the same error."""
         with self._changed:
             self._refused[kind] = KubernetesError(f"{kind} cannot be read", status_code=code)
             self._changed.notify_all()

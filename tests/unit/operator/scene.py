@@ -1,4 +1,4 @@
-"""A syncer, its Service and endpoints, for tests of what is done with it."""
+"""A syncer with its Service and endpoints, for tests of the reconciler."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ CarryOut = Callable[[Plan, str, EurekaRegistry], Outcome]
 
 
 class Scene:
-    """A syncer, its Service and endpoints; what would be sent to Eureka is taken as done.
+    """A syncer with its Service and endpoints; every write to Eureka is recorded and counts as done.
 
-    :param unread: of which kind there is no list yet.
+    :param unread: the kind of objects that has not been listed yet, if any.
     """
 
     def __init__(self, *, unread: str = "", **spec: Any) -> None:
@@ -59,12 +59,12 @@ class Scene:
 
     @staticmethod
     def read(group: ReflectorGroup) -> None:
-        """Nothing is there yet, and that is known."""
+        """Complete the first list of a kind; it is empty."""
         (reflector,) = group.reflectors
         reflector.take_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
 
     def edited(self, *, status: dict[str, Any] | None = None, **spec: Any) -> None:
-        """The syncer as it is from now on."""
+        """Change the syncer's spec and status, as the watch would report it."""
         self.spec = self.spec | spec
         (syncers,) = self.played.sources.syncers.reflectors
         metadata = {"namespace": "shop", "name": "rating", "uid": "u", "finalizers": [FINALIZER]}
@@ -74,13 +74,13 @@ class Scene:
         syncers.take("MODIFIED", self.syncer)
 
     def set_endpoints(self, **pods: dict[str, bool]) -> None:
-        """Its endpoints are registered, and what was sent for it is forgotten."""
+        """Replace the endpoints, reconcile, and forget the recorded requests."""
         self.endpoints(WEB, **pods)
         self.reconcile()
         self.sent.clear()
 
     def endpoints(self, ports: list[dict[str, Any]], **pods: dict[str, bool]) -> None:
-        """The slice is so now."""
+        """Replace the EndpointSlice's endpoints."""
         (slices,) = self.played.sources.slices.reflectors
         endpoints = [
             {
@@ -98,7 +98,7 @@ class Scene:
         )
 
     def reconcile(self, key: SyncerKey = KEY, served: str = "") -> list[Change]:
-        """Return the requests of a reconcile of the syncer, or of another one."""
+        """Reconcile a syncer, by default this one; return the requests that were sent to Eureka."""
         self.sent.clear()
         self.result = self.reconciler.reconcile(key, served)
         return list(self.sent)
@@ -114,7 +114,7 @@ class Scene:
         self.reconciler = self.played.configured(replace(self.played.parts.settings, **settings))
 
     def real(self, *connections: EurekaRegistry) -> FakeEureka:
-        """Carry out from now on, at a server's stand-in.
+        """Send changes to a fake Eureka server from now on, and return it.
 
         :param connections: those that lead to it, by default the one that the syncer names.
         """
@@ -132,11 +132,11 @@ class Scene:
         return eureka
 
     def ready(self) -> tuple[bool | None, str]:
-        """Return the last reconcile's condition Ready."""
+        """Return the status and reason of Ready in the last report."""
         return self.report.is_ready, self.report.ready.reason
 
     def renewed(self, registry: EurekaRegistry | None = None) -> set[str]:
-        """The pods whose instances are renewed."""
+        """Return the pods whose instances are renewed."""
         held = (registry or self.played.registry).renewals.held()
         return {instance.instance_id.partition(".")[0] for instance in held}
 

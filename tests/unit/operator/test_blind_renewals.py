@@ -1,4 +1,4 @@
-"""Renewals of a process that could not read its cluster, at a registry in memory."""
+"""Renewals by a process that could not read its cluster, at a registry in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.registries.memory import MemoryConnection, MemoryRegistry
 
 
 def registered(connection: MemoryConnection, name: str, owner: str) -> Instance:
-    """An instance of an owner."""
+    """Register an instance of this owner."""
     id_ = f"{name}.shop.east:rating:8080"
     made = Instance("rating", id_, "10.0.0.1", "10.0.0.1", Port(8080), metadata={OWNER_KEY: owner})
     connection.put(made)
@@ -29,7 +29,7 @@ def registered(connection: MemoryConnection, name: str, owner: str) -> Instance:
 
 @pytest.fixture
 def connection(monkeypatch: pytest.MonkeyPatch) -> MemoryConnection:
-    """A registry with two instances of ours, one under a former name, and three of others."""
+    """Return a registry with two instances of this cluster, one under a former name, and three of others."""
     monkeypatch.setitem(KINDS, "MemoryConnection", MemoryRegistry.connected)
     monkeypatch.setattr(blind_renewals, "LOOK_SECONDS", 0.005)
     made = MemoryConnection()
@@ -42,13 +42,15 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> MemoryConnection:
 
 
 def blind(connection: MemoryConnection, **settings: Any) -> BlindRenewals:
-    """Renewals that have not begun."""
+    """Return blind renewals that have not been started."""
     connections: Any = {"default": connection}
     return BlindRenewals(Settings(connections, web_address="", **settings))
 
 
 def test_only_this_clusters_instances_in_eureka_are_renewed(connection: MemoryConnection) -> None:
-    """By all names of the cluster that settings say; what is there later, too; until it ends for good."""
+    """Instances under the cluster's present and former names in the settings are renewed, also later ones,
+    until the stop.
+    """
     started = blind(connection, cluster_name="east", previous_cluster_names=("earlier",))
     assert (started.count, started.sentence) == (0, "")
     before = dict(connection.held)
@@ -70,7 +72,7 @@ def test_only_this_clusters_instances_in_eureka_are_renewed(connection: MemoryCo
 def test_who_does_not_know_its_name_renews_nothing_and_says_so(
     connection: MemoryConnection, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The default is a part of what the API would say."""
+    """Without ``cluster_name`` in the settings the name would come from the unreachable API server."""
     unnamed = blind(connection)
     with caplog.at_level(logging.WARNING):
         unnamed.start()
@@ -82,7 +84,7 @@ def test_who_does_not_know_its_name_renews_nothing_and_says_so(
 
 
 def test_status_and_metrics_tell_of_it(connection: MemoryConnection) -> None:
-    """Before the operator could be put together."""
+    """The web pages report blind renewals before the operator's parts exist."""
     routes, started = Routes(), blind(connection, cluster_name="east")
     routes.watch(started)
 

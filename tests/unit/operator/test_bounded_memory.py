@@ -1,4 +1,4 @@
-"""The operator's memory of gone endpoints does not grow with their number."""
+"""The operator's memory of endpoints that are gone does not grow with their number."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ HELD = 10
 
 
 class Clock:
-    """A monotonic clock, in place of the module ``time``."""
+    """A monotonic clock that replaces the module ``time``."""
 
     def __init__(self) -> None:
         self.now = 1000.0
 
     def monotonic(self) -> float:
-        """Seconds."""
+        """Return the time in seconds."""
         return self.now
 
     def time(self) -> float:
-        """Seconds, which here begin at the same moment."""
+        """Return the time in seconds, which here equals the monotonic time."""
         return self.now
 
 
 def remembered(gone: set[str], *roots: object) -> Counter[str]:
-    """The texts that begin with the name of a pod that is gone, by what holds them."""
+    """Count the texts in memory that begin with the name of a pod that is gone, by the object that holds
+    them.
+    """
     return Counter(holder for text, holder in held.texts(*roots) if text.partition(".")[0] in gone)
 
 
 def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After twice as many replaced endpoints, seen terminating or not, it is no more."""
+    """Twice as many replaced endpoints, seen terminating or not, leave no more texts in memory."""
     clock = Clock()
     for module in (watches, situations):
         monkeypatch.setattr(module, "time", clock)

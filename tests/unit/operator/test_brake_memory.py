@@ -1,4 +1,4 @@
-"""The brake remembers each syncer, and what it decided."""
+"""The brake's memory of each syncer and of its earlier decisions."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ KEY = ("shop", "rating")
 
 
 def memory(*tables: Table) -> BrakeMemory:
-    """The memory of an operator with these registries."""
+    """Return the brake's memory of an operator with these registries."""
     owner = parse_owner(OWNER)
     assert owner is not None
     return BrakeMemory(Cluster(OWNER.split("/")[1], "uid"), tables)  # type: ignore[arg-type]
 
 
 def table(count: int) -> Table:
-    """A registry with so many instances of the owner."""
+    """Return a registry with this number of the owner's instances."""
     result = Table()
     for instance in instances(count):
         result.registered(instance)
@@ -38,7 +38,7 @@ def table(count: int) -> Table:
 def holds(
     known: BrakeMemory, steps: Plan, now: float, key: SyncerKey = KEY, owner: str = OWNER, **more: bool
 ) -> bool:
-    """Return whether a part of a plan is held back, of which nothing was seen terminating."""
+    """Return True if the brake holds a part of a plan back; no endpoint was seen terminating."""
     history = known.history(key, owner, now, is_released=more.get("is_released", False))
     braked = judge(steps, history, lambda _: False, now, now)
     known.note(key, now, braked)
@@ -46,12 +46,14 @@ def holds(
 
 
 def all_gone(count: int) -> Plan:
-    """All of so many instances vanish."""
+    """Return the plan that removes all of this number of instances."""
     return plan((), instances(count), OWNER)
 
 
 def test_a_hold_lasts_until_its_time_is_over() -> None:
-    """It begins with the first look, whatever is looked at meanwhile; one that is over begins again."""
+    """A hold begins at the first reconcile, and later reconciles do not extend it; after its end a new
+    hold can begin.
+    """
     known = memory(table(3))
     held = [holds(known, all_gone(3), now) for now in (0.0, 30.0, 59.0, 61.0)]
     assert held == [True, True, True, False]
@@ -61,7 +63,7 @@ def test_a_hold_lasts_until_its_time_is_over() -> None:
 
 
 def test_a_person_releases_it() -> None:
-    """The removals go at once, and the next ones wait again."""
+    """A release lets the removals of one reconcile go, and the next ones are held again."""
     known = memory(table(3))
     assert holds(known, all_gone(3), 0.0)
     assert not holds(known, all_gone(3), 1.0, is_released=True)
@@ -69,7 +71,7 @@ def test_a_person_releases_it() -> None:
 
 
 def test_all_registries_count() -> None:
-    """An owner's instances elsewhere are left to callers: three of six are not all."""
+    """An owner's instances at all registries count: three of six are not all."""
     elsewhere = table(6)
     for instance in instances(3):
         elsewhere.gone(instance.key)
@@ -77,7 +79,7 @@ def test_all_registries_count() -> None:
 
 
 class Crowd:
-    """So many syncers of five instances each, whose instances change without being seen terminating."""
+    """Syncers of five instances each, which are replaced without having been seen terminating."""
 
     def __init__(self, syncers: int) -> None:
         self.now = 0.0
@@ -91,14 +93,14 @@ class Crowd:
                 self.table.registered(one)
 
     def instance(self, number: int) -> Instance:
-        """One more of a syncer."""
+        """Return another instance of a syncer."""
         self.made += 1
         metadata = {"eurekube.owner": f"cluster/bench/shop/s-{number}"}
         (one,) = instances(1)
         return replace(one, instance_id=f"p-{self.made}.shop.bench:app-0:80", metadata=metadata)
 
     def reconcile(self, number: int, gone: int, come: int = 0) -> bool:
-        """Take the oldest out and bring others, if the brake lets go; whether it does."""
+        """Remove the oldest instances and add new ones unless the brake holds; return False if it does."""
         before = self.there[number]
         after = [*before[gone:], *(self.instance(number) for _ in range(come))]
         owner = f"cluster/bench/shop/s-{number}"
@@ -115,7 +117,9 @@ class Crowd:
 
 @pytest.mark.parametrize("comes_first", [True, False])
 def test_a_steady_replacement_is_not_held(comes_first: bool) -> None:
-    """As many come as go, none seen terminating, for five minutes: more in each of them than there are."""
+    """In five minutes every syncer replaces each of its instances one by one, none seen terminating, and
+    nothing is held.
+    """
     crowd = Crowd(100)
     held = 0
     for _ in range(5 * 60):
@@ -130,7 +134,9 @@ def test_a_steady_replacement_is_not_held(comes_first: bool) -> None:
 
 
 def test_a_lost_node_costs_as_much_as_there_is() -> None:
-    """Each syncer loses one of five instances: with four times the syncers it costs four times as much."""
+    """When each syncer loses one of five instances, the brake's work grows linearly with the number of
+    syncers.
+    """
 
     def calls(syncers: int) -> int:
         crowd = Crowd(syncers)

@@ -22,7 +22,7 @@ DONE = Outcome((), ())
 
 
 def instances(*states: Status) -> tuple[Instance, ...]:
-    """Instances of the syncer in these states."""
+    """Return instances of the syncer with these statuses."""
     return tuple(
         Instance(
             "rating", f"{n}", f"10.0.0.{n}", f"10.0.0.{n}", Port(80), status=s, metadata={OWNER_KEY: "o"}
@@ -39,7 +39,7 @@ def report(
     there: tuple[Instance, ...],
     **more: object,
 ) -> Report:
-    """Return the report of a reconcile that went to its end."""
+    """Return the report of a complete reconcile."""
     given = {"syncer": syncer, "desired": desired, "steps": steps, "outcome": outcome, **more}
     return report_of(ConditionInput(syncer.application.upper(), there, len(desired.instances), **given))  # type: ignore[arg-type]
 
@@ -52,18 +52,18 @@ def failure_report(
 
 
 def found(there: tuple[Instance, ...], *problems: Problem, **more: object) -> Report:
-    """The report of a reconcile that wanted two instances, UP."""
+    """Return the report of a reconcile that wanted two instances, both UP."""
     wanted = Desired(instances(Status.UP, Status.UP), problems)
     return report(SYNCER, wanted, Plan(), DONE, there, **more)
 
 
 def said(one: Report) -> tuple[bool | None, str, bool | None, str]:
-    """Both conditions, with their reasons."""
+    """Return the status and reason of Ready and of Synced."""
     return one.is_ready, one.ready.reason, one.is_synced, one.synced.reason
 
 
 def test_all_is_well() -> None:
-    """Everything desired is UP."""
+    """Ready and Synced are True when every desired instance is UP."""
     one = found(instances(Status.UP, Status.UP))
     assert said(one) == (True, "Synced", True, "Synced")
     assert (one.desired, one.registered, one.refused) == (2, 2, 0)
@@ -71,7 +71,7 @@ def test_all_is_well() -> None:
 
 
 def test_nothing_is_desired() -> None:
-    """A Service that is scaled to zero is as it should be."""
+    """A Service that is scaled to zero is Ready and Synced."""
     assert said(report(SYNCER, Desired(), Plan(), DONE, ())) == (True, "Synced", True, "Synced")
 
 
@@ -79,7 +79,7 @@ def test_nothing_is_desired() -> None:
     ("left_out", "reason"), [((), "NoneUp"), (("2 endpoints with a host name",), "EndpointsLeftOut")]
 )
 def test_nothing_is_registered_though_there_are_endpoints(left_out: tuple[str, ...], reason: str) -> None:
-    """Callers find nobody, whom they are meant to find: that is not Ready."""
+    """Ready is False, since callers find no instance although there are endpoints."""
     desired = Desired(left_out=left_out, has_endpoints=True)
     one = report(SYNCER, desired, Plan(), DONE, ())
     assert said(one) == (False, reason, True, "Synced")
@@ -88,7 +88,7 @@ def test_nothing_is_registered_though_there_are_endpoints(left_out: tuple[str, .
 
 
 def test_left_out_endpoints_are_reported_beside_the_registered() -> None:
-    """They keep no syncer from being synced."""
+    """Endpoints that cannot be registered leave Synced True."""
     mine = instances(Status.UP)
     one = report(
         SYNCER, Desired(mine, left_out=("1 endpoint without the TCP port http",)), Plan(), DONE, mine
@@ -98,7 +98,9 @@ def test_left_out_endpoints_are_reported_beside_the_registered() -> None:
 
 
 def test_a_name_for_another_service_is_not_ready() -> None:
-    """As where there is no Service; what leaves is reported as well."""
+    """An ExternalName Service makes Ready and Synced False; the message counts the instances that Eureka
+    still holds.
+    """
     mine = instances(Status.UP)
     one = found(mine, Problem("ExternalName", "it is a name for x alone"))
     assert said(one) == (False, "ExternalName", False, "ExternalName")
@@ -106,7 +108,7 @@ def test_a_name_for_another_service_is_not_ready() -> None:
 
 
 def test_none_is_up() -> None:
-    """Eureka says what Kubernetes says, and still callers find nobody."""
+    """When all instances are DOWN as desired, Synced is True, but Ready is False, since callers find none."""
     down = instances(Status.DOWN, Status.DOWN)
     one = report(SYNCER, Desired(down), Plan(), DONE, down)
     assert said(one) == (False, "NoneUp", True, "Synced")
@@ -114,7 +116,7 @@ def test_none_is_up() -> None:
 
 
 def test_a_problem_with_something_up() -> None:
-    """Callers find an instance, so it is Ready; Synced and the problem's condition say what is wrong."""
+    """With one instance UP, Ready is True; Synced and the problem's own condition say what is wrong."""
     one = found(instances(Status.UP), Problem("NoPort", "which?"))
     assert said(one) == (True, "InstancesUp", False, "NoPort")
     fixed = Problem("NoPort", "which?", REMEDIES["NoPort"])
@@ -124,7 +126,7 @@ def test_a_problem_with_something_up() -> None:
 
 
 def test_what_fixes_it_is_said_once_and_last() -> None:
-    """A problem that says it better than its name keeps its own; what Eureka holds stands before it."""
+    """The message ends with one remedy; a problem's own remedy replaces the general one of its reason."""
     own = Problem("NoMatchingService", "none is there", "make the Service rating")
     one = found(instances(Status.UP), own)
     said_once = "none is there; Eureka holds 1 instance of RATING (1 UP); to fix it: make the Service rating"
@@ -133,7 +135,7 @@ def test_what_fixes_it_is_said_once_and_last() -> None:
 
 
 def test_two_that_register_themselves_are_named_with_one_remedy() -> None:
-    """The sentence that is the same for all stands once."""
+    """The remedy that is the same for all self-registered instances appears once."""
     mine = instances(Status.UP, Status.UP)
     steps = Plan((), tuple(Refusal(RefusalReason.SELF_REGISTERED, one, one) for one in mine))
     one = report(SYNCER, Desired(mine), steps, DONE, ())
@@ -144,20 +146,20 @@ def test_two_that_register_themselves_are_named_with_one_remedy() -> None:
 
 
 def test_a_problem_with_nothing_up() -> None:
-    """Ready says what is in the way."""
+    """Without an instance UP, the problem is the reason of Ready, too."""
     assert said(found((), Problem("NoPort", "which?"))) == (False, "NoPort", False, "NoPort")
 
 
 @pytest.mark.parametrize("kind", [RegistryUnreachable, RegistryDenied])
 def test_eureka_cannot_be_asked(kind: type[RegistryUnreachable]) -> None:
-    """The callers' view is unknown, after any state before."""
+    """Ready and Synced are False with the kind of failure as their reason."""
     reason = "EurekaUnreachable" if kind is RegistryUnreachable else "EurekaDenied"
     one = found(instances(Status.UP, Status.UP), read_error=kind("no answer"))
     assert said(one) == (False, reason, False, reason)
 
 
 def test_refusals_and_failures() -> None:
-    """A conflict that the plan saw and one that was only seen when writing are both reported and counted."""
+    """A conflict in the plan and one that a write ran into are both reported and counted."""
     mine = instances(Status.UP)[0]
     theirs = replace(mine, metadata={OWNER_KEY: "theirs"})
     refused = Plan((), (Refusal(RefusalReason.SELF_REGISTERED, mine, theirs),))
@@ -170,7 +172,7 @@ def test_refusals_and_failures() -> None:
 
 
 def test_paused() -> None:
-    """A paused syncer is in sync as long as nothing waits."""
+    """A paused syncer is Synced until a change waits."""
     paused = replace(SYNCER, is_paused=True)
     both = instances(Status.UP, Status.UP)
     idle = report(paused, Desired(both), Plan(), DONE, both)
@@ -182,7 +184,7 @@ def test_paused() -> None:
 
 
 def test_a_short_lease_is_only_to_be_known() -> None:
-    """It keeps nothing from Eureka."""
+    """LeaseTooShort is reported, and leaves Ready and Synced True."""
     both = instances(Status.UP, Status.UP)
     one = report(replace(SYNCER, lease=EurekaLease(5, 6)), Desired(both), Plan(), DONE, both)
     assert said(one) == (True, "Synced", True, "Synced")
@@ -190,7 +192,10 @@ def test_a_short_lease_is_only_to_be_known() -> None:
 
 
 def test_a_drain_that_is_too_short_is_only_to_be_known() -> None:
-    """Eureka is right all the same, also where it ended early; Unknown is no fault."""
+    """DrainTooShort leaves Ready and Synced True, and is also reported when a reconcile ends early; an
+    unchecked drain
+    makes it Unknown.
+    """
     both = instances(Status.UP, Status.UP)
     one = report(SYNCER, Desired(both), Plan(), DONE, both, drain="too short")
     assert said(one) == (True, "Synced", True, "Synced")
@@ -207,7 +212,7 @@ def test_a_drain_that_is_too_short_is_only_to_be_known() -> None:
 
 
 def test_a_look_that_ended_early() -> None:
-    """Instances in Eureka can still be called; nothing is known to be in sync."""
+    """After a failed reconcile Ready stays True if Eureka holds an instance UP; Synced is False."""
     one = failure_report("RATING", "KubernetesError", "no", instances(Status.UP), 2)
     assert said(one) == (True, "InstancesUp", False, "KubernetesError")
     assert (one.desired, one.registered) == (2, 1)
@@ -215,7 +220,7 @@ def test_a_look_that_ended_early() -> None:
 
 @pytest.mark.parametrize("reason", ["NotAllowed", "UnknownEureka"])
 def test_a_refused_syncer_is_not_ready(reason: str) -> None:
-    """Nobody sees to it that callers find what there is, and the message says what is left."""
+    """Nobody updates the instances of a refused syncer; the message counts those that Eureka still holds."""
     one = failure_report("RATING", reason, "no", instances(Status.UP, Status.DOWN), 3)
     assert said(one) == (False, reason, False, reason)
     assert one.ready.text.startswith("no; Eureka holds 2 instances of RATING (1 UP): renewed until")
@@ -228,7 +233,9 @@ NOTHING_MATCHES = Problem("NoMatchingService", "no Service in namespace shop is 
 
 
 def test_a_wrong_selector_on_a_serving_syncer() -> None:
-    """It asks for an application that is not there: what Eureka holds and until when is said at once."""
+    """When the selector matches no Service, Ready's message says what Eureka holds and until when the
+    brake keeps it.
+    """
     wrong = replace(SYNCER, selector=Selector("shop", "ratnig"), application="ratnig")
     two = instances(Status.UP, Status.UP)
     one = report(wrong, Desired(problems=(NOTHING_MATCHES,)), Plan(), DONE, two, braked=BRAKED)
@@ -241,7 +248,7 @@ def test_a_wrong_selector_on_a_serving_syncer() -> None:
 
 
 def test_nobody_knows_whether_what_the_brake_holds_can_be_called() -> None:
-    """No endpoint is ready by what Kubernetes says, and the brake doubts that: not ready, and not unready."""
+    """When no endpoint is ready and the brake doubts that, Ready is Unknown."""
     two = instances(Status.UP, Status.UP)
     for desired in ((), instances(Status.DOWN, Status.DOWN)):
         one = report(SYNCER, Desired(desired), Plan(), DONE, two, braked=BRAKED)
@@ -253,7 +260,9 @@ def test_nobody_knows_whether_what_the_brake_holds_can_be_called() -> None:
 
 
 def test_what_is_on_its_way_out_is_not_counted() -> None:
-    """Three of three, while the fourth is out of service until its endpoint is gone."""
+    """An instance that is out of service while its pod terminates counts neither as registered nor as
+    desired.
+    """
     three = instances(Status.UP, Status.UP, Status.UP)
     mark = {OWNER_KEY: "o", LEAVING_KEY: "true"}
     out = replace(instances(Status.UP)[0], instance_id="out", status=Status.OUT_OF_SERVICE, metadata=mark)

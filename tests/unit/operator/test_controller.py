@@ -1,4 +1,4 @@
-"""The controller's order of reconciles, their times, and their reports."""
+"""The controller: the order and times of reconciles, and their reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.operator.scene import KEY, READY, TERMINATING, WEB, Scene
 
 
 class Running:
-    """A controller that runs, for a syncer whose Eureka a test plays."""
+    """A running controller with one syncer, whose Eureka a test plays."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(unresponsive, "TICK_SECONDS", 0.02)
@@ -36,29 +36,29 @@ class Running:
             monkeypatch.setattr(one, "take_over", lambda _: None)
 
     def start(self) -> None:
-        """Have the workers ready; nobody leads."""
+        """Start the workers and take over; the replica does not lead yet."""
         self.controller.start()
         self.controller.take_over()
 
     def report(self) -> Report | None:
-        """Return the last report of the syncer."""
+        """Return the syncer's last report, or None."""
         last = self.controller.history.last.get(KEY)
         return last.report if last else None
 
     def says(self, reason: str) -> bool:
-        """Return whether that is the reason of Ready now."""
+        """Return True if the last report gives this reason of Ready."""
         said = self.report()
         return said is not None and said.ready.reason == reason
 
     def has(self, reason: str) -> bool:
-        """Return whether that is among the problems."""
+        """Return True if the last report has a problem of this reason."""
         said = self.report()
         return said is not None and reason in said.problems
 
 
 @pytest.fixture
 def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    """Ended by the test."""
+    """Yield a controller, and stop it when the test ends."""
     made = Running(monkeypatch)
     yield made
     made.controller.stop()
@@ -68,7 +68,9 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     ("cluster", "is_ours"), [(CLUSTER.name, True), ("earlier", True), ("another", False)]
 )
 def test_a_change_under_a_former_cluster_name_concerns_its_syncer(cluster: str, *, is_ours: bool) -> None:
-    """It is the syncer's own, and may have come when nobody expected it any more."""
+    """A change to an instance under a former cluster name triggers a reconcile of its syncer, another
+    cluster's does not.
+    """
     played = PlayedOperator()
     played.previous_names = ("earlier",)
     played.controller.owner_changed(f"cluster/{cluster}/shop/rating")
@@ -78,7 +80,7 @@ def test_a_change_under_a_former_cluster_name_concerns_its_syncer(cluster: str, 
 def test_an_eureka_that_hangs_is_said_while_changes_wait_for_it(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not only when the requests have timed out; what a reconcile ends with is said after that."""
+    """EurekaUnreachable is reported before the requests time out; the reconcile's own report follows."""
     monkeypatch.setattr(unresponsive, "TELL_AFTER_SECONDS", 0.05)
     monkeypatch.setattr(windows, "SILENT", 0.05)
     scene = running.scene
@@ -112,20 +114,20 @@ def test_an_eureka_that_hangs_is_said_while_changes_wait_for_it(
 
 
 def _refused(scene: Scene) -> None:
-    """It names no Eureka any more, and a pod ends: that is taken out."""
+    """Make the syncer name an unknown Eureka while a pod terminates, so that an instance is removed."""
     scene.edited(eureka="nowhere")
     scene.endpoints(WEB, a=TERMINATING)
 
 
 def _deleted(scene: Scene) -> None:
-    """Its instances are removed."""
+    """Mark the syncer as deleted, so that its instances are removed."""
     (syncers,) = scene.played.sources.syncers.reflectors
     metadata = {**scene.syncer["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
     syncers.take("MODIFIED", {**scene.syncer, "metadata": metadata})
 
 
 def _moved(scene: Scene) -> None:
-    """It selects nothing any more, and what another Eureka has is taken out."""
+    """Leave an instance of the syncer at another Eureka, from which it is removed."""
     (left,) = scene.played.instances(KEY, 1, registered=False)
     scene.elsewhere.table.registered(left)
     scene.endpoints(WEB, a=READY)
@@ -136,7 +138,9 @@ def _moved(scene: Scene) -> None:
 def test_an_eureka_that_hangs_is_said_whatever_is_changed(
     change: Callable[[Scene], None], running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also for a syncer that is refused, is being deleted, or has something left at another Eureka."""
+    """A hanging Eureka is reported for a syncer that is refused, deleted, or has instances left at another
+    Eureka.
+    """
     monkeypatch.setattr(unresponsive, "TELL_AFTER_SECONDS", 0.05)
     monkeypatch.setattr(windows, "SILENT", 0.05)
     monkeypatch.setattr(reconciler, "set_finalizer", lambda *_, **__: True)
@@ -167,7 +171,7 @@ def test_an_eureka_that_hangs_is_said_whatever_is_changed(
 def test_an_eureka_that_hangs_is_said_while_it_is_read(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before it is known what is to be changed there."""
+    """A Eureka that hangs during the read before the plan is reported."""
     monkeypatch.setattr(unresponsive, "TELL_AFTER_SECONDS", 0.05)
     monkeypatch.setattr(windows, "SILENT", 0.05)
     scene, answers = running.scene, threading.Event()
@@ -192,7 +196,9 @@ def test_an_eureka_that_hangs_is_said_while_it_is_read(
 
 
 def test_an_eureka_that_hangs_is_said_of_all_its_syncers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All are reconciled as soon as it is silent for seconds, and again when it is heard."""
+    """All syncers of a Eureka are reconciled when it has been silent for seconds, and again when it
+    answers.
+    """
     monkeypatch.setattr(windows, "SILENT", 0.05)
     monkeypatch.setattr(windows, "LONG_SILENCE", 0.05)
     scene = Scene()
@@ -229,7 +235,7 @@ def test_an_eureka_that_hangs_is_said_of_all_its_syncers(monkeypatch: pytest.Mon
 def test_an_eureka_that_hangs_is_said_before_it_was_taken_over(
     was_read: bool, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody reconciles its syncers until then; once that is over the first reconcile says what there is."""
+    """A leader reports a silent Eureka although its syncers are not reconciled before the take-over ends."""
     monkeypatch.setattr(windows, "SILENT", 0.05)
     monkeypatch.setattr(windows, "LONG_SILENCE", 60.0)
     scene, answers, registry = running.scene, threading.Event(), running.registry
@@ -268,7 +274,7 @@ def test_an_eureka_that_hangs_is_said_before_it_was_taken_over(
 
 
 def test_a_former_leader_says_nothing_of_its_last_reconcile(running: Running) -> None:
-    """Its last view is over, and would stand in its metrics until it leads again."""
+    """A former leader forgets its last reports, which would stay in its metrics until it leads again."""
     running.scene.endpoints(WEB, a=READY)
     running.start()
     running.controller.lead()
@@ -283,7 +289,7 @@ def test_a_former_leader_says_nothing_of_its_last_reconcile(running: Running) ->
 
 
 def test_an_eureka_that_comes_and_goes_concerns_its_own_syncers() -> None:
-    """And anyone who has something left there; those of other Eurekas have nothing to do with it."""
+    """Syncers that name the Eureka or have instances left there are reconciled, others are not."""
     scene = Scene()
     moved = scene.played.syncer("moved")
     other = scene.played.syncer(
@@ -301,7 +307,7 @@ def test_an_eureka_that_comes_and_goes_concerns_its_own_syncers() -> None:
 
 
 class Apart:
-    """A controller that runs, with two Eurekas of which one hangs until it is freed."""
+    """A running controller with two Eurekas, one of which hangs until a test frees it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.played = PlayedOperator(("default", "hanging"))
@@ -316,7 +322,7 @@ class Apart:
         self.controller.start()
 
     def syncers(self, eureka: str, count: int) -> list[SyncerKey]:
-        """So many syncers that name a Eureka."""
+        """Add this number of syncers that name a Eureka."""
         spec = {"mode": "pod", "selector": {"app": "x"}, "eureka": eureka}
         return [self.played.syncer(f"{eureka}-{number}", spec=spec) for number in range(count)]
 
@@ -326,13 +332,13 @@ class Apart:
         self.controller.lead()
 
     def end(self) -> float:
-        """Stop; how many seconds that took."""
+        """Stop the controller; return how many seconds that took."""
         started = time.monotonic()
         self.controller.stop()
         return time.monotonic() - started
 
     def has_taken_over(self, name: str) -> bool:
-        """Return whether the thread that takes over a Eureka has ended."""
+        """Return True if the thread that takes over a Eureka has ended."""
         return not any(thread.name == f"take-over-{name}" for thread in threading.enumerate())
 
     def _decide(self, key: SyncerKey, served: str) -> SyncerResult:
@@ -344,7 +350,7 @@ class Apart:
 
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[Apart]:
-    """Ended by the test."""
+    """Yield a controller with two Eurekas, and stop it when the test ends."""
     made = Apart(monkeypatch)
     yield made
     made.freed.set()
@@ -352,7 +358,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[Apart]:
 
 
 def test_an_eureka_that_hangs_holds_up_its_own_syncers_only(apart: Apart) -> None:
-    """Though there are more of them than workers; and the rest is reconciled when it goes on."""
+    """More syncers than workers hang at one Eureka; those of the other Eureka are reconciled."""
     apart.freed.set()
     apart.lead()
     wait_until(lambda: apart.controller.is_idle, "a start", 30.0)
@@ -367,7 +373,7 @@ def test_an_eureka_that_hangs_holds_up_its_own_syncers_only(apart: Apart) -> Non
 
 
 def test_an_eureka_that_hangs_is_taken_over_by_itself(apart: Apart) -> None:
-    """The others' syncers are reconciled before it answers, and its own as soon as it does."""
+    """Syncers of other Eurekas are reconciled before the hanging one answers, its own as soon as it does."""
     stuck, well = apart.syncers("hanging", 3), apart.syncers("default", 3)
     apart.lead()
     wait_until(lambda: set(well) <= set(apart.looked_at), "those that answer", 30.0)
@@ -378,7 +384,9 @@ def test_an_eureka_that_hangs_is_taken_over_by_itself(apart: Apart) -> None:
 
 
 def test_nobody_is_reconciled_where_the_operator_must_not_work(apart: Apart) -> None:
-    """Another cluster of our name was found at the first read, which was that of the take-over."""
+    """The take-over's first read found another cluster of the same name at one Eureka, whose syncers are
+    not reconciled.
+    """
     stuck, well = apart.syncers("hanging", 3), apart.syncers("default", 3)
     apart.lead()
     apart.played.registries["hanging"].reachability.refuse(ConfigurationError("in use by another cluster"))
@@ -392,7 +400,7 @@ def test_nobody_is_reconciled_where_the_operator_must_not_work(apart: Apart) -> 
 def test_who_lost_the_lease_meanwhile_takes_nothing_over(
     apart: Apart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The Eureka that answers too late is neither renewed at nor reconciled."""
+    """A Eureka that answers after the Lease was lost is neither renewed at nor reconciled."""
     stuck = apart.syncers("hanging", 3)
     stood_by: list[str] = []
     monkeypatch.setattr(apart.played.registries["hanging"], "stand_by", lambda: stood_by.append("again"))
@@ -407,7 +415,7 @@ def test_who_lost_the_lease_meanwhile_takes_nothing_over(
 def test_a_take_over_of_a_former_term_ends_nothing_of_the_next(
     apart: Apart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its Eureka answers when this replica has lost the Lease and leads again: that term takes it over."""
+    """A Eureka hangs while the replica loses the Lease and leads again: the new term takes it over."""
     stuck = apart.syncers("hanging", 3)
     stood_by: list[str] = []
     monkeypatch.setattr(apart.played.registries["hanging"], "stand_by", lambda: stood_by.append("once"))

@@ -1,4 +1,4 @@
-"""The check of the ends of the pods behind a syncer, and how little it reads for that."""
+"""The check of how long a syncer's pods serve after their deletion, and how few pods it reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEY = ("shop", "rating")
 
 
 def endpoint(number: int, pod: str | None = None, kind: str = "Pod", **conditions: bool) -> Object:
-    """An endpoint as it is kept."""
+    """Return an endpoint as the operator keeps it."""
     target = {"targetRef": {"kind": kind, "name": pod}} if pod else {}
     return {"addresses": [f"10.0.0.{number}"], "conditions": conditions, **target}
 
@@ -29,7 +29,7 @@ def endpoint(number: int, pod: str | None = None, kind: str = "Pod", **condition
 def pod(
     name: str, owner: tuple[str, str] | None = None, template: str = "", slept: int = 0, **more: Any
 ) -> Object:
-    """A pod whose one container sleeps so long in its preStop."""
+    """Return a pod with one container, whose preStop sleeps for ``slept`` seconds."""
     hook = {"lifecycle": {"preStop": {"sleep": {"seconds": slept}}}} if slept else {}
     references = [{"kind": owner[0], "name": owner[1], "controller": True}] if owner else []
     return {
@@ -48,7 +48,7 @@ def pod(
 
 
 def of_deployment(name: str, template: str, slept: int = 0) -> Object:
-    """A pod of the Deployment ``rating``."""
+    """Return a pod of the Deployment ``rating``."""
     return pod(f"rating-{template}-{name}", ("ReplicaSet", f"rating-{template}"), template, slept)
 
 
@@ -56,7 +56,7 @@ OF_RATING = {"labels": {"kubernetes.io/service-name": "rating"}}
 
 
 class World:
-    """A cluster with one syncer: what is behind it, who asked for which pod, and who was informed."""
+    """A cluster with one syncer and its pods, which records the pods read and the reports made."""
 
     def __init__(self) -> None:
         self.slices: list[Object] = []
@@ -70,7 +70,7 @@ class World:
         self.drains.start()
 
     def has(self, *pods: Object, others: int = 0) -> None:
-        """These pods, and so many endpoints that are none."""
+        """Replace the endpoints by those of these pods, and ``others`` without a pod."""
         self.pods = {one["metadata"]["name"]: one for one in pods}
         numbers = (self._numbers.setdefault(name, len(self._numbers)) for name in self.pods)
         endpoints = [endpoint(*both) for both in zip(numbers, self.pods, strict=True)]
@@ -78,7 +78,7 @@ class World:
         self.slices = [{"metadata": OF_RATING, "endpoints": [*endpoints, *of_others]}]
 
     def get(self, path: str, query: dict[str, str]) -> Object:
-        """A list of pods by their name."""
+        """Return the list of pods with the requested name."""
         assert path == "/api/v1/namespaces/shop/pods"
         name = query["fieldSelector"].removeprefix("metadata.name=")
         self.asked.append(name)
@@ -87,36 +87,36 @@ class World:
         return {"items": [self.pods[name]] if name in self.pods else []}
 
     def looks(self, syncer: Syncer = SYNCER) -> list[str]:
-        """Have it look once; which pods it read."""
+        """Run the check once; return the names of the pods that it read."""
         self.asked.clear()
         self.drains.check(syncer)
         return list(self.asked)
 
 
 class Behind:
-    """The part of the sources that is asked."""
+    """The part of the operator's sources that the check uses."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     @property
     def syncers(self) -> Behind:
-        """The syncers."""
+        """The syncers, which this object serves itself."""
         return self
 
     def get(self, *key: str) -> Object | None:
-        """A syncer."""
+        """Return a syncer, or None."""
         return self._world.syncers.get((key[0], key[1]))
 
     def selected(self, selector: Selector) -> tuple[list[Object], list[Object]]:
-        """Return the pods behind a selector."""
+        """Return the Services and EndpointSlices behind a selector."""
         assert selector == SYNCER.selector
         return [{"metadata": {"namespace": "shop", "name": "rating"}}], self._world.slices
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """A world in which nothing takes long."""
+    """Yield a world in which the check waits for almost no time."""
     monkeypatch.setattr(drain_check, "LATER_SECONDS", 0.02)
     monkeypatch.setattr(drain_check, "PAUSE_SECONDS", 0.0)
     made = World()
@@ -125,7 +125,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 def test_what_is_too_short_is_named_with_the_change_that_fixes_it() -> None:
-    """The workload, what it has, what it needs, and what to write where."""
+    """The message names the workload, the seconds that it serves and needs, and the settings to write."""
     assert judged(of_deployment("x", "abc", slept=20), 120) == PodDrainTime(
         "a rolling update loses calls: pods of Deployment shop/rating serve for 20 s after their deletion"
         " began, and 120 s are needed; container main serves on for 20 s when its pod is deleted, and callers"
@@ -144,21 +144,23 @@ def test_what_is_too_short_is_named_with_the_change_that_fixes_it() -> None:
     ],
 )
 def test_pods_are_named_by_their_workload(one: Object, subject: str, speaks_for_all: bool) -> None:
-    """That is what a person changes, where there is one."""
+    """The message names the Deployment or other workload that a person edits, or the pod if it has none."""
     known = judged(one, 120)
     assert f"pods of {subject} serve for 0 s" in known.problem
     assert known.speaks_for_all is speaks_for_all
 
 
 def test_nothing_is_said_of_pods_that_drain_or_go() -> None:
-    """Also where less is needed; a pod on its way out has been fixed, or will never be."""
+    """A pod that serves long enough, or that is being deleted already, is no problem."""
     assert judged(of_deployment("x", "abc", slept=120), 120).problem == ""
     assert judged(of_deployment("x", "abc", slept=20), 20).problem == ""
     assert judged(pod("a", deletionTimestamp="now"), 120).problem == ""
 
 
 def test_of_each_workload_the_first_and_the_last_pod_are_meant() -> None:
-    """By number; of two with one name the address tells them apart; what goes is left out."""
+    """The check samples each workload's first and last pod by number, then by address, without terminating
+    ones.
+    """
     slices: list[Object] = [
         {"endpoints": [endpoint(9, "db-10"), endpoint(2, "db-2"), endpoint(3, "db-11", terminating=True)]},
         {"endpoints": [endpoint(4, "web-6b-z"), endpoint(5, "web-6b-c"), endpoint(6, "alone")]},
@@ -176,13 +178,13 @@ def test_of_each_workload_the_first_and_the_last_pod_are_meant() -> None:
 
 
 def test_many_workloads_are_sampled() -> None:
-    """A hundred pods without owners behind one Service are not a hundred requests."""
+    """A hundred pods without owners behind one Service cause few requests."""
     pods, _ = sample_pods([{"endpoints": [endpoint(n, f"pod{n}") for n in range(100)]}])
     assert len(pods) == drain_check.MOST_WORKLOADS
 
 
 def test_one_pod_speaks_for_its_replica_set(world: World) -> None:
-    """A thousand more cost no further request, and neither does a change among them."""
+    """A thousand pods of a ReplicaSet, or a change among them, cost no request beyond the first."""
     many = [of_deployment(f"{n:04}", "abc") for n in range(1000)]
     world.has(*many)
     assert world.looks() == ["rating-abc-0000"]
@@ -192,7 +194,7 @@ def test_one_pod_speaks_for_its_replica_set(world: World) -> None:
 
 
 def test_a_rollout_that_fixes_it_is_seen_to_its_end(world: World) -> None:
-    """It holds as long as one of the old pods is there; every change of it is reported once."""
+    """The problem lasts as long as one old pod exists; each change of the problem is reported once."""
     old, new = of_deployment("x", "abc", slept=20), of_deployment("y", "def", slept=120)
     assert world.drains.problem(KEY) is None
     world.has(old)
@@ -207,7 +209,9 @@ def test_a_rollout_that_fixes_it_is_seen_to_its_end(world: World) -> None:
 
 
 def test_a_stateful_set_is_read_at_both_ends(world: World) -> None:
-    """Its pods keep their names; a new one has a new address."""
+    """The StatefulSet's first and last pod are read; a pod with an old name and a new address is read
+    again.
+    """
     both = [pod(f"db-{n}", ("StatefulSet", "db"), slept=20) for n in range(3)]
     world.has(*both)
     assert world.looks() == ["db-0", "db-2"]
@@ -219,7 +223,7 @@ def test_a_stateful_set_is_read_at_both_ends(world: World) -> None:
 
 
 def test_endpoints_that_are_no_pods_say_nothing(world: World) -> None:
-    """Written by hand, or of a pod that nobody knows."""
+    """An endpoint that was written by hand, or whose pod does not exist, is no problem."""
     world.has(others=2)
     assert world.looks() == []
     assert world.drains.problem(KEY) == ""
@@ -231,7 +235,7 @@ def test_endpoints_that_are_no_pods_say_nothing(world: World) -> None:
 
 
 def test_a_workload_that_is_scaled_to_zero_is_not_fixed_by_that(world: World) -> None:
-    """The earlier knowledge of it stays."""
+    """The earlier problem stays while there is no pod."""
     world.has(of_deployment("x", "abc"))
     world.looks()
     world.has()
@@ -240,7 +244,7 @@ def test_a_workload_that_is_scaled_to_zero_is_not_fixed_by_that(world: World) ->
 
 
 def test_mode_service_needs_no_drain(world: World) -> None:
-    """Callers hold the Service's address, which stays."""
+    """Callers hold the Service's address, which outlives pods."""
     world.has(of_deployment("x", "abc"))
     world.looks()
     assert world.looks(replace(SYNCER, mode=Mode.SERVICE)) == []
@@ -248,7 +252,7 @@ def test_mode_service_needs_no_drain(world: World) -> None:
 
 
 def test_nothing_is_kept_of_a_syncer_that_is_gone(world: World) -> None:
-    """Also where it went while its pods were read."""
+    """A syncer that is deleted while its pods are read leaves no result in memory, either."""
     world.has(of_deployment("x", "abc"))
     world.looks()
     world.drains.forget(KEY)
@@ -260,7 +264,7 @@ def test_nothing_is_kept_of_a_syncer_that_is_gone(world: World) -> None:
 
 
 def test_changes_are_looked_at_together(world: World) -> None:
-    """A while after the first of them, on another thread."""
+    """A hundred changes cause one check, on another thread, after a pause."""
     world.has(of_deployment("x", "abc"))
     for _ in range(100):
         world.drains.check_soon(SYNCER)
@@ -269,7 +273,7 @@ def test_changes_are_looked_at_together(world: World) -> None:
 
 
 def test_a_pod_that_cannot_be_read_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The earlier knowledge stays; others are read meanwhile."""
+    """A denied read is repeated until it is answered; the result stays unknown until then."""
     monkeypatch.setattr(drain_check, "RETRY_SECONDS", 0.05)
     world.has(of_deployment("x", "abc"))
     world.error = KubernetesError("forbidden", status_code=403)
@@ -281,7 +285,7 @@ def test_a_pod_that_cannot_be_read_is_tried_again(world: World, monkeypatch: pyt
 
 
 def test_a_caller_that_wants_no_check_gets_none() -> None:
-    """With 0 nobody is asked, and what an earlier setting said is over."""
+    """With 0 seconds needed no pod is read, and an earlier problem counts as resolved."""
     off = DrainCheck(None, None, 0, [].append)  # type: ignore[arg-type]
     off.start()
     name = f"unseen-{id(off)}"

@@ -1,4 +1,4 @@
-"""A dry run sends no write, and its report says what was planned, done and not done."""
+"""A dry run sends no write, and its report says what was planned; a single pass reports what was done."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ NOTHING = Outcome((), ())
 
 
 class Played:
-    """A registry that answers for another one, and writes down what it was asked to change."""
+    """A registry that records the calls it receives."""
 
     def __init__(self, outcome: Outcome = NOTHING) -> None:
         self.outcome = outcome
         self.asked: list[str] = []
 
     def apply(self, plan: Plan, _owner: str) -> Outcome:
-        """Do all of it, or what a test says."""
+        """Return that all of the plan was done, or the outcome that a test has set."""
         self.asked.append("apply")
         return Outcome(plan.changes) if self.outcome == NOTHING else self.outcome
 
@@ -42,13 +42,13 @@ class Played:
 
 
 def recorded(run_report: RunReport, outcome: Outcome = NOTHING, name: str = "default") -> DryRunRegistry:
-    """A registry whose plans are recorded."""
+    """Return a registry whose plans go into the run's report."""
     played: Any = Played(outcome)
     return DryRunRegistry(played, name, run_report)
 
 
 def test_a_dry_registry_is_read_and_never_changed() -> None:
-    """Reads go through; nothing else does."""
+    """Reads reach the wrapped registry, and no other call does."""
     played: Any = Played()
     dry: Registry = DryRunRegistry(played, "default", RunReport(is_once=True, is_dry=True))
     dry.take_over(5)
@@ -64,7 +64,7 @@ def test_a_dry_registry_is_read_and_never_changed() -> None:
 
 
 def test_a_dry_cluster_is_read_and_never_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reads go through; anything else is answered with what was sent."""
+    """Reads reach the API server; each write is answered with its own body."""
 
     def request(self: KubeAccess, method: str, *_: Any) -> dict[str, Any]:  # noqa: ARG001
         raise KubernetesError(f"sent {method}")
@@ -85,13 +85,13 @@ def report(reason: str) -> Report:
 
 
 def output(run_report: RunReport, capsys: pytest.CaptureFixture[str]) -> str:
-    """Return the output about one syncer."""
+    """Print the report on one syncer, and return the output."""
     run_report.print({("shop", "rating"): OWNER})
     return capsys.readouterr().out
 
 
 def test_a_dry_plan_is_kept_and_not_carried_out(capsys: pytest.CaptureFixture[str]) -> None:
-    """The last reconcile counts, since nothing has changed by the one before."""
+    """Of two reconciles in a dry run the last plan is reported, since the first one changed nothing."""
     run_report = RunReport(is_once=True, is_dry=True)
     registry = recorded(run_report)
     for _ in range(2):
@@ -102,7 +102,7 @@ def test_a_dry_plan_is_kept_and_not_carried_out(capsys: pytest.CaptureFixture[st
 
 
 def test_connections_with_the_same_urls_are_kept_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    """They may differ in what a server lets them see: the plan of one says nothing of the other's."""
+    """Two connections to the same URLs may see different instances, and have separate plans."""
     run_report = RunReport(is_once=True, is_dry=True, output="json")
     for name, plan in (("one", REGISTER), ("other", Plan())):
         recorded(run_report, name=name).apply(plan, OWNER)
@@ -111,8 +111,7 @@ def test_connections_with_the_same_urls_are_kept_apart(capsys: pytest.CaptureFix
 
 
 def test_two_looks_in_one_pass_add_up(capsys: pytest.CaptureFixture[str]) -> None:
-    """A syncer may be reconciled again before the pass ends: what the first reconcile did is still
-    reported."""
+    """When a pass reconciles a syncer twice, the report contains the changes of both reconciles."""
     run_report = RunReport(is_once=True, is_dry=False, output="json")
     registry = recorded(run_report)
     registry.apply(REGISTER, OWNER)
@@ -134,7 +133,9 @@ def test_two_looks_in_one_pass_add_up(capsys: pytest.CaptureFixture[str]) -> Non
     ],
 )
 def test_which_problems_are_failures(reason: str, failed: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    """A syncer's fault is reported; an operation that failed ends with 1 as well."""
+    """Every problem is printed; only a failed operation makes the run fail, a fault in the syncer does
+    not.
+    """
     run_report = RunReport(is_once=True, is_dry=False)
     run_report.note(("shop", "rating"), report(reason))
     assert (f"! {reason}: said so" in output(run_report, capsys)) is (reason != "Synced")
@@ -152,7 +153,7 @@ def test_what_was_not_done(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_syncer_that_was_not_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
-    """Silence is no success, and neither is a pass that was interrupted."""
+    """A syncer without a reconcile is reported as NotLookedAt, and the run has failed."""
     run_report = RunReport(is_once=True, is_dry=False)
     assert run_report.has_failed
     assert "! NotLookedAt" in output(run_report, capsys)
@@ -160,7 +161,7 @@ def test_a_syncer_that_was_not_looked_at(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_syncer_on_its_way_out(capsys: pytest.CaptureFixture[str]) -> None:
-    """A deleted syncer has no status any more: its plan is all that there is to tell."""
+    """A deleted syncer has no report; its plan is printed, and the run succeeds."""
     run_report = RunReport(is_once=True, is_dry=False)
     recorded(run_report).apply(Plan((Change(Action.DEREGISTER, RATING, RATING),)), OWNER)
     assert output(run_report, capsys) == f"{OWNER}:\n  - RATING a\n  1 to deregister\n"
@@ -168,7 +169,7 @@ def test_a_syncer_on_its_way_out(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_no_syncer_at_all(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing to do is said, and is no failure."""
+    """A run without syncers says so and succeeds."""
     run_report = RunReport(is_once=True, is_dry=False)
     run_report.print({})
     assert capsys.readouterr().out == "there are no syncers, and nothing is left of one\n"
@@ -180,7 +181,7 @@ MIRROR = ("shop", "review")
 
 @pytest.mark.parametrize("is_dry", [False, True])
 def test_mirrors_are_reported_beside_the_syncers(capsys: pytest.CaptureFixture[str], is_dry: bool) -> None:
-    """Each write on a line; of a dry run those of the last reconcile, which would all be done."""
+    """Each write is a line; a dry run prints only the writes of the last reconcile."""
     run_report = RunReport(is_once=True, is_dry=is_dry)
     shown = MirrorReport((MirroredService("REVIEW", "review", 1, 1),))
     run_report.note_mirror(MIRROR, shown, ["+ Service review"])
@@ -211,7 +212,9 @@ def test_mirrors_are_reported_beside_the_syncers(capsys: pytest.CaptureFixture[s
 def test_what_is_wrong_with_a_mirror_is_reported(
     capsys: pytest.CaptureFixture[str], report: MirrorReport | None, reason: str, has_failed: bool
 ) -> None:
-    """A pass that was not carried out has failed; one that a person must fix has not."""
+    """The run fails for a mirror that was not reconciled, and succeeds for one whose problem a person must
+    fix.
+    """
     run_report = RunReport(is_once=True, is_dry=False, output="json")
     if report is not None:
         run_report.note_mirror(MIRROR, report, [])

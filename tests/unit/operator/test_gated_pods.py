@@ -1,4 +1,4 @@
-"""The pods that declare the readiness gate, as the operator counts them."""
+"""The operator's list of pods that declare the readiness gate, and which of them count as ready."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EARLIER, LATER = "2026-11-28T12:00:00Z", "2026-11-28T12:02:00Z"
 
 
 def opened(ready: str) -> dict[str, Any]:
-    """A pod whose gate has just opened, and what its kubelet says of it."""
+    """Return a pod whose gate has just opened, with the condition Ready of its kubelet."""
     said = {"ContainersReady": ("True", EARLIER), "Ready": (ready, EARLIER), GATE: ("True", LATER)}
     conditions = [
         {"type": kind, "status": status, "lastTransitionTime": at} for kind, (status, at) in said.items()
@@ -34,7 +34,10 @@ def opened(ready: str) -> dict[str, Any]:
 def test_a_pod_whose_kubelet_died_as_its_gate_opened_is_not_ready(
     ready: str, *, is_node_ready: bool, counts: bool
 ) -> None:
-    """Nobody will ever say that it is; of one that was ready, the cluster says so itself."""
+    """A pod with an open gate and Ready=False counts while its node is ready; one with Ready=True counts,
+    since Kubernetes
+    itself sets False on a lost node.
+    """
     pods = GatedPods(KubeAccess(client.ApiClient()), [None], lambda _: None, lambda _: is_node_ready)
     pods.reflectors[0].take("ADDED", opened(ready))
     assert pods.counted_ready() == ({("shop", "rating-1")} if counts else frozenset())

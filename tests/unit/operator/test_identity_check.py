@@ -1,4 +1,4 @@
-"""Findings of ``--check`` about names, with a played API."""
+"""Findings of ``--check`` about names of clusters, namespaces and operators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEASE = ("eureka-system", "eurekube-leader")
 
 
 def registered(cluster: str, count: int = 1, namespace: str = "shop", uid: str = UID) -> list[Instance]:
-    """Instances of a syncer, under a name of a cluster, renewed just now."""
+    """Return instances of a syncer under a name of a cluster, renewed just now."""
     metadata = {OWNER_KEY: f"cluster/{cluster}/{namespace}/billing", CLUSTER_UID_KEY: uid}
     return [
         Instance(
@@ -48,12 +48,14 @@ def findings_of(
     notes: LeaseNotes = LeaseNotes(),  # noqa: B008
     **given: Any,
 ) -> list[tuple[bool, str]]:
-    """Return each finding's severity and sentence."""
+    """Return each finding's sentence, with True if it hampers."""
     return [(one.hampers, one.detail) for one in name_findings(settings(**given), UID, notes, instances)]
 
 
 def test_all_that_belongs_to_one_other_name_is_said() -> None:
-    """With the setting that takes it over; of what is known as a former name only that it will be."""
+    """The finding names the setting that takes the instances over; for a known former name it only
+    announces that.
+    """
     earlier = registered("earlier", 3)
     ((hampers, said),) = findings_of(earlier, cluster_name="east")
     assert hampers
@@ -72,7 +74,10 @@ def test_all_that_belongs_to_one_other_name_is_said() -> None:
 
 
 def test_what_a_start_would_cost_while_the_api_is_away_is_said() -> None:
-    """Where nobody gave the name; the name by default may be given, and changes nothing."""
+    """Without --cluster-name, instances would lapse if the operator starts without the API; the note suggests
+    to set the
+    default name.
+    """
     ((hampers, said),) = findings_of(registered(UID[:8], 2))
     assert not hampers
     assert "2 instances would lapse after 90 to 180 s. --cluster-name 0b2c1d3e changes nothing else" in said
@@ -80,7 +85,7 @@ def test_what_a_start_would_cost_while_the_api_is_away_is_said() -> None:
 
 
 class Api:
-    """A cluster with some namespaces and syncers, and the operator's Lease."""
+    """A cluster with syncers, their namespaces, and the operator's Lease."""
 
     def __init__(self, *items: dict[str, Any], notes: LeaseNotes | None = None, code: int = 404) -> None:
         self._items, self._notes, self._code = items, notes, code
@@ -100,7 +105,7 @@ class Api:
 
 
 def found(api: Any, instances: list[Instance], *namespaces: str) -> list[tuple[str, str]]:
-    """Return the findings that hamper, with their subjects."""
+    """Return the subject and sentence of each finding that hampers."""
     given = settings(cluster_name="east", watch_namespaces=namespaces)
 
     def read(keys: Any) -> list[Instance]:
@@ -112,7 +117,9 @@ def found(api: Any, instances: list[Instance], *namespaces: str) -> list[tuple[s
 
 
 def test_a_namespace_that_is_misspelt_or_dropped_is_said() -> None:
-    """Where it is not there, and of which syncers nobody would renew anything."""
+    """The check names a watched namespace that does not exist, and syncers in namespaces that are no
+    longer watched.
+    """
     api = Api(syncer("shop"), syncer("pay"), notes=LeaseNotes(namespaces=("shop", "pay")))
     renewed = registered("east", namespace="pay")
     old = [replace(one, lease_ends_ms=int((time.time() - 100) * 1000)) for one in renewed]
@@ -132,13 +139,13 @@ def test_a_namespace_that_is_misspelt_or_dropped_is_said() -> None:
 
 @pytest.mark.parametrize("code", [403, 500])
 def test_who_may_not_ask_for_a_namespace_does_not_take_it_for_missing(code: int) -> None:
-    """The operator may not; a Lease that cannot be read is said."""
+    """A denied read of a namespace is no finding; a Lease that cannot be read for another reason is one."""
     said = found(Api(notes=None, code=code), [], "shop")
     assert [subject for subject, _ in said] == ([] if code == 403 else ["eureka-system/eurekube-leader"])
 
 
 def test_stacks_of_another_renewer_are_named_if_nobody_renews_them() -> None:
-    """An operator that was renamed renews them no more."""
+    """An operator that was renamed no longer renews the registrations of stacks that name its old name."""
     (made,) = registered("east")
 
     def of_stack(renewer: str, renewed_ago: float) -> Instance:

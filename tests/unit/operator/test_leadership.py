@@ -1,4 +1,6 @@
-"""Parts that a replica starts and ends as its Lease comes and goes; and another operator of our name."""
+"""The tasks that a replica starts and ends as it wins and loses the Lease, and the check for a second
+operator.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ class Candidate:
 
 
 class LeaderTasks:
-    """Takes note; is idle when the tests say so."""
+    """Tasks of a leader that record their calls, and are idle when a test says so."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -79,7 +81,7 @@ def leadership(elector: Candidate) -> Leadership:
 
 
 def step(leadership: Leadership, elector: Candidate, tasks: LeaderTasks) -> list[str]:
-    """Return the effect of one look at the Lease."""
+    """Return the calls that one look at the Lease causes."""
     tasks.done.clear()
     leadership.step(elector, tasks)  # type: ignore[arg-type]
     return list(tasks.done)
@@ -88,7 +90,7 @@ def step(leadership: Leadership, elector: Candidate, tasks: LeaderTasks) -> list
 def test_a_term_begins_when_all_of_the_one_before_has_ended(
     leadership: Leadership, elector: Candidate
 ) -> None:
-    """Until then nothing may be written, although the Lease is held."""
+    """While work of an earlier term is under way, the replica writes nothing, although it holds the Lease."""
     tasks = LeaderTasks()
     tasks.is_idle = False
     assert step(leadership, elector, tasks) == ["pause"]
@@ -102,7 +104,9 @@ def test_a_term_begins_when_all_of_the_one_before_has_ended(
 
 
 def test_who_knows_only_what_was_renews_and_waits(leadership: Leadership, elector: Candidate) -> None:
-    """Its watches broke: acting on an old copy would take out what came meanwhile."""
+    """A new leader whose watches broke renews, but writes nothing: an outdated copy would remove recent
+    pods.
+    """
     tasks = LeaderTasks()
     tasks.knows_all = False
     elector.holds, elector.term = True, 1
@@ -115,7 +119,9 @@ def test_who_knows_only_what_was_renews_and_waits(leadership: Leadership, electo
 
 
 def test_a_lease_that_is_late_pauses_and_keeps_renewing(leadership: Leadership, elector: Candidate) -> None:
-    """Nobody else was read; when the Lease is renewed, everything is looked at again."""
+    """When the Lease was not renewed in time and no other holder was read, the replica pauses; then it
+    leads a new term.
+    """
     tasks = LeaderTasks()
     elector.holds, elector.term = True, 1
     step(leadership, elector, tasks)
@@ -129,7 +135,7 @@ def test_a_lease_that_is_late_pauses_and_keeps_renewing(leadership: Leadership, 
 
 
 def test_another_holder_ends_the_renewals(leadership: Leadership, elector: Candidate) -> None:
-    """Once, and also where the Lease is ours again by then."""
+    """A replica that lost the Lease stands by, also if it holds the Lease again when it notices the loss."""
     tasks = LeaderTasks()
     elector.holds, elector.term = True, 1
     step(leadership, elector, tasks)
@@ -141,7 +147,9 @@ def test_another_holder_ends_the_renewals(leadership: Leadership, elector: Candi
 
 
 def test_who_stands_by_renews_while_nobody_can_lead(leadership: Leadership, elector: Candidate) -> None:
-    """The leader ended while the API server was away: until it is back, or another one leads."""
+    """While the API server is out of reach a standby replica renews, until the API is back or another
+    replica leads.
+    """
     tasks = LeaderTasks()
     assert step(leadership, elector, tasks) == ["pause"]
     elector.is_out_of_reach = True
@@ -162,7 +170,7 @@ def test_who_stands_by_renews_while_nobody_can_lead(leadership: Leadership, elec
 
 
 def test_nothing_is_written_on_the_way_out(leadership: Leadership, elector: Candidate) -> None:
-    """Before the Lease is released."""
+    """After ``close`` nothing may be written, although the Lease is released later."""
     elector.holds, elector.term = True, 1
     step(leadership, elector, LeaderTasks())
     leadership.close()
@@ -173,7 +181,7 @@ def test_nothing_is_written_on_the_way_out(leadership: Leadership, elector: Cand
 
 
 def test_the_only_replica_leads_until_it_stops() -> None:
-    """No Lease is asked for."""
+    """Without an election the replica leads at once, and uses no Lease."""
     leadership, tasks, stop = Leadership(None), LeaderTasks(), threading.Event()
     thread = threading.Thread(target=leadership.follow, args=(tasks, stop))
     thread.start()
@@ -191,7 +199,7 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 class Leases(KubeAccess):
-    """An API that knows some Leases of our name."""
+    """An API server with some Leases of the operator's name."""
 
     def __init__(self, **leases: dict[str, Any]) -> None:
         super().__init__(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
@@ -200,7 +208,7 @@ class Leases(KubeAccess):
         self.asked: list[Mapping[str, str] | None] = []
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """A list of them, or our own."""
+        """Return the list of all Leases, or the operator's own Lease."""
         if path == "/apis/coordination.k8s.io/v1/namespaces/default/leases/eurekube-leader":
             if "default" not in self.leases:
                 raise KubernetesError("not found", status_code=404)
@@ -218,7 +226,7 @@ class Leases(KubeAccess):
 
 
 def held(seconds_ago: float = 1.0, holder: str = "eurekube-0_1") -> dict[str, Any]:
-    """A Lease's spec."""
+    """Return a Lease's spec, renewed this number of seconds ago."""
     renewed = (NOW - timedelta(seconds=seconds_ago)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     return {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
 
@@ -232,7 +240,7 @@ def check_of(
 
 
 def test_an_operator_that_leads_elsewhere_is_found() -> None:
-    """The sentence says who leads, where, and what to do."""
+    """The error names the holder, its Lease, and the flags that help."""
     access = Leases(eurekube=held())
     with pytest.raises(ConfigurationError) as refused:
         check_of(access).check()
@@ -255,12 +263,12 @@ def test_an_operator_that_leads_elsewhere_is_found() -> None:
     ],
 )
 def test_nobody_leads_elsewhere(leases: dict[str, Any]) -> None:
-    """Our own Lease, one that was released, and one that ended long ago stop nobody."""
+    """The operator's own Lease, a released Lease, and one that expired long ago are no second operator."""
     check_of(Leases(**leases)).check()
 
 
 def test_a_lease_that_is_renewed_is_held_whatever_its_clock_says() -> None:
-    """A holder's clock may be wrong by hours: that the Lease changes is enough."""
+    """A Lease that changes between two looks is held, even if its holder's clock is hours wrong."""
     access = Leases(eurekube=held(7200))
     check = check_of(access)
     check.check()
@@ -271,7 +279,9 @@ def test_a_lease_that_is_renewed_is_held_whatever_its_clock_says() -> None:
 
 
 def test_who_may_not_list_leases_must_say_where_its_own_is() -> None:
-    """In doubt there would be two."""
+    """An operator that cannot list Leases refuses to start, unless its own Lease exists in the given
+    namespace.
+    """
     access = Leases()
     access.error = KubernetesError("GET leases: forbidden", status_code=403)
     with pytest.raises(ConfigurationError, match="--lease-namespace default"):
@@ -281,7 +291,9 @@ def test_who_may_not_list_leases_must_say_where_its_own_is() -> None:
 
 
 def test_one_that_comes_later_ends_this_operator() -> None:
-    """The one in the cluster cannot look for others. An API that is away for a moment ends nobody."""
+    """The check is repeated and stops this operator when a second one leads; a failure of the API does not
+    stop it.
+    """
     access, stop = Leases(), threading.Event()
     access.error = KubernetesError("GET leases: no answer")
     check = check_of(access, 0.01, stop)
@@ -295,7 +307,7 @@ def test_one_that_comes_later_ends_this_operator() -> None:
 
 
 def test_work_that_is_done_once_waits_for_the_lease(leadership: Leadership, elector: Candidate) -> None:
-    """It may write once the Lease is its own, and fails where it is lost meanwhile."""
+    """A single pass may write once it holds the Lease, and fails if it loses the Lease before its end."""
     timer = threading.Timer(0.1, lambda: vars(elector).update(holds=True, term=1))
     timer.start()
     assert leadership.win(threading.Event(), 60.0)
@@ -317,7 +329,7 @@ def test_work_that_is_done_once_waits_for_the_lease(leadership: Leadership, elec
 def test_work_that_is_done_once_gives_way(
     leadership: Leadership, elector: Candidate, state: dict[str, Any], words: str
 ) -> None:
-    """A living holder of the Lease leads; nothing is written beside it."""
+    """A single pass fails without a write while another replica renews the Lease."""
     vars(elector).update(state)
     with pytest.raises(EurekubeError, match=words):
         leadership.win(threading.Event(), 0.0)
@@ -325,7 +337,7 @@ def test_work_that_is_done_once_gives_way(
 
 
 def test_one_time_work_may_be_stopped_or_have_no_election(leadership: Leadership) -> None:
-    """Without an election there is nothing to wait for."""
+    """A stop ends the wait for the Lease; without an election a single pass does not wait."""
     stop = threading.Event()
     stop.set()
     assert not leadership.win(stop, 60.0)
@@ -335,14 +347,14 @@ def test_one_time_work_may_be_stopped_or_have_no_election(leadership: Leadership
 
 
 class Listing:
-    """An API server that lists the Leases of these namespaces, or refuses to."""
+    """An API server that lists a Lease in each of these namespaces, or raises an error."""
 
     def __init__(self, *namespaces: str, error: KubernetesError | None = None) -> None:
         self._items = [{"metadata": {"namespace": one, "name": "eurekube-leader"}} for one in namespaces]
         self._error = error
 
     def get(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
-        """The list."""
+        """Return the list of Leases."""
         assert (path, query["fieldSelector"]) == (
             "/apis/coordination.k8s.io/v1/leases",
             "metadata.name=eurekube-leader",
@@ -353,7 +365,9 @@ class Listing:
 
 
 def test_the_lease_of_an_operator_that_runs_elsewhere_is_found() -> None:
-    """From outside, its namespace is not the one of the context."""
+    """A command outside the cluster finds the operator's namespace by its Lease; several Leases are an
+    error.
+    """
 
     def found(listing: Any) -> str:
         return lease_elsewhere(listing, "default", "eurekube-leader")
@@ -372,7 +386,7 @@ def test_the_lease_of_an_operator_that_runs_elsewhere_is_found() -> None:
 def test_who_leads_or_reads_that_another_does_is_settled(
     leadership: Leadership, elector: Candidate, state: dict[str, Any]
 ) -> None:
-    """Once; a Lease whose holder may be dead, or an API that does not answer, settles nothing."""
+    """The callback runs once, when this replica leads or sees another one renew the Lease, not before."""
     settled: list[str] = []
     stop, tasks = threading.Event(), LeaderTasks()
     follows = (tasks, stop, lambda: settled.append("settled"))

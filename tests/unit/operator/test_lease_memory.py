@@ -1,4 +1,4 @@
-"""An operator's memory in its Lease, from one process to the next."""
+"""The operator's notes in its Lease, by which a process learns from the one before."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.operator.parts import PlayedOperator
 
 
 def process(name: str, namespaces: tuple[str, ...] = (), **more: Any) -> LeaseMemory:
-    """A process of an operator that calls its cluster so, and watches these namespaces."""
+    """Return the Lease memory of an operator process with this cluster name and these watched namespaces."""
     played = PlayedOperator()
     goes_on = more.pop("goes_on", True)
     settings = Settings(played.parts.settings.connections, watch_namespaces=namespaces, **more)
@@ -20,7 +20,9 @@ def process(name: str, namespaces: tuple[str, ...] = (), **more: Any) -> LeaseMe
 
 
 def test_names_and_namespaces_go_from_one_process_to_the_next() -> None:
-    """Each notes its own with the Lease that it takes, whatever it died of afterwards."""
+    """Each process writes its cluster name and namespaces when it takes the Lease, so that a crash loses
+    nothing.
+    """
     first = process("0b2c1d3e", ("shop", "pay"))
     metadata = first.noted({"name": "eurekube-leader"})
     assert (first.previous_names(), first.dropped_namespaces()) == ((), frozenset())
@@ -47,7 +49,9 @@ def test_names_and_namespaces_go_from_one_process_to_the_next() -> None:
 
 
 def test_a_single_pass_leaves_the_namespaces_to_the_operator() -> None:
-    """It names those that a person wants to be worked on now."""
+    """A single pass notes its cluster name, but not its namespaces, which a person chose for that pass
+    only.
+    """
     metadata = process("east", ("shop",)).noted({})
     after = read_notes(process("west", ("pay",), goes_on=False).noted(metadata))
     assert (after.namespaces, after.dropped) == (("shop",), ())
@@ -55,7 +59,9 @@ def test_a_single_pass_leaves_the_namespaces_to_the_operator() -> None:
 
 
 def test_each_server_is_noted_with_its_last_answer() -> None:
-    """For people who ask how the operator fares."""
+    """The notes give each server's last reading, answer and error, for commands that report the operator's
+    state.
+    """
     played = PlayedOperator(("default", "elsewhere"))
     (peer,) = played.registry.peers.peers
     peer.traffic.judge()

@@ -1,4 +1,6 @@
-"""Owners of names: what is allowed and reported, and how long a claim holds."""
+"""The rules for names in Eureka: which syncers may use a name, what is reported, and how long a claim
+holds.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,14 @@ REPORTED = "NameNotReserved"
 
 
 def stranger(owner: str = "", name: str = "machine-1", **fields: Any) -> Instance:
-    """An instance of RATING that no syncer of this cluster registered."""
+    """Return an instance of RATING that no syncer of this cluster registered."""
     metadata = {"eurekube.owner": owner} if owner else {}
     made = Instance("rating", name, "192.0.2.7", "192.0.2.7", Port(8080), metadata=metadata)
     return replace(made, **fields)
 
 
 def with_stranger(*others: Instance, **spec: Any) -> Scene:
-    """A syncer with a ready pod, beside instances of others."""
+    """Return a syncer with a ready pod, beside instances of others at its Eureka."""
     scene = Scene(**spec)
     for one in others or (stranger(),):
         scene.played.registry.table.registered(one)
@@ -37,7 +39,10 @@ def with_stranger(*others: Instance, **spec: Any) -> Scene:
     ("spec", "name"), [({"application": "stars"}, "stars"), ({"vipAddress": "rating,stars"}, "stars")]
 )
 def test_a_name_of_ones_own_is_allowed_and_reported(spec: dict[str, Any], name: str) -> None:
-    """Names in Eureka are older than Services; who gives the name to the namespace is not notified of it."""
+    """An application name that differs from its Services' is registered; NameNotReserved warns until the
+    settings give
+    the name to the namespace.
+    """
     scene = Scene(**spec)
     scene.endpoints(WEB, a=READY)
     assert [one.action for one in scene.reconcile()] == [Action.REGISTER]
@@ -63,7 +68,10 @@ def test_a_name_of_ones_own_is_allowed_and_reported(spec: dict[str, Any], name: 
     ],
 )
 def test_a_syncer_that_joins_others_is_warned(other: Instance, said: str) -> None:
-    """Callers come to both. A namespace of the same name is the same in another cluster; Synced is True."""
+    """NameNotReserved warns that callers reach another application of that name, too, unless the same
+    namespace of another
+    cluster registered it; Synced stays True.
+    """
     scene = with_stranger(other)
     assert [one.action for one in scene.reconcile()] == [Action.REGISTER]
     scene.reconcile()
@@ -77,7 +85,7 @@ def test_a_syncer_that_joins_others_is_warned(other: Instance, said: str) -> Non
 
 
 def test_a_vip_address_of_machines_is_joined_as_well() -> None:
-    """They registered themselves as another application, and are called by the same name."""
+    """NameNotReserved warns when a self-registered application has the syncer's VIP address."""
     scene = with_stranger(stranger(application="ORDER", vip_address="stars"), vipAddress="stars")
     scene.reconcile()
     scene.reconcile()
@@ -89,7 +97,7 @@ def test_a_vip_address_of_machines_is_joined_as_well() -> None:
 
 @pytest.mark.parametrize("is_paused", [True, False])
 def test_a_syncer_that_joins_nobody_is_not_warned(is_paused: bool) -> None:
-    """A paused syncer that has nothing yet, or one beside machines that nobody calls any more."""
+    """A paused syncer without instances, or machines that are out of service, cause no warning."""
     scene = with_stranger(
         stranger(status=Status.UP if is_paused else Status.OUT_OF_SERVICE), paused=is_paused
     )
@@ -99,7 +107,7 @@ def test_a_syncer_that_joins_nobody_is_not_warned(is_paused: bool) -> None:
 
 
 def test_machines_that_come_and_go_change_no_sentence() -> None:
-    """Each other sentence would be another Event."""
+    """A changed message would cause another Event."""
     scene = with_stranger(stranger(), stranger(name="machine-2"))
     scene.reconcile()
     before = scene.report.problems[REPORTED]
@@ -109,12 +117,12 @@ def test_machines_that_come_and_go_change_no_sentence() -> None:
 
 
 def claimant(scene: Scene, **more: Any) -> None:
-    """A syncer of another namespace that has been called by the name, at zero instances now."""
+    """Add a syncer of another namespace whose status claims the name, with zero instances."""
     scene.played.syncer("rating", "other", status={"names": ["rating"]}, **more)
 
 
 def test_a_claim_holds_at_zero_instances() -> None:
-    """A syncer scaled to zero comes back to its name; once it is gone, the name is free."""
+    """A syncer that is scaled to zero keeps its name; the name is free once the syncer is gone."""
     scene = Scene()
     claimant(scene)
     scene.endpoints(WEB, a=READY)
@@ -128,7 +136,7 @@ def test_a_claim_holds_at_zero_instances() -> None:
 
 
 def test_a_claim_holds_while_its_syncer_is_being_deleted() -> None:
-    """Its instances may still be in Eureka."""
+    """The deleted syncer's instances may still be in Eureka."""
     scene = Scene()
     metadata = {"namespace": "other", "name": "rating", "finalizers": [FINALIZER]}
     claimant(scene, metadata={**metadata, "deletionTimestamp": "2026-01-02T03:04:05Z"})
@@ -138,7 +146,9 @@ def test_a_claim_holds_while_its_syncer_is_being_deleted() -> None:
 
 @pytest.mark.parametrize("allowed", ["reserved", "claimed", "elsewhere", "own"])
 def test_whom_a_claim_does_not_keep_out(allowed: str) -> None:
-    """Sharers of the name by configuration or from before, its own namespace, and users of another Eureka."""
+    """A claim admits syncers that share the name by the settings or their status, its own namespace's, and
+    other Eurekas'.
+    """
     scene = Scene()
     if allowed == "elsewhere":
         spec = {"mode": "pod", "selector": {"app": "rating"}, "eureka": "elsewhere"}
@@ -184,7 +194,9 @@ BY_HAND: dict[str, Any] = {
     ],
 )
 def test_an_address_by_hand(address: str, refused: str) -> None:
-    """Only in a network, or of a host, that the configuration allows, and never what is the cluster's own."""
+    """``spec.address`` must be in a network or a host that the settings allow, and must not be the
+    cluster's own.
+    """
     scene = Scene(mode="service", address=address)
     (services,) = scene.played.sources.services.reflectors
     metadata = {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}

@@ -1,4 +1,6 @@
-"""Registrations of pods themselves: recognised by the API server's word, and removed when they are gone."""
+"""Registrations that pods made themselves: how the operator recognizes them, and removes those of dead
+pods.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from tests.unit.operator.test_permission import REPORTED, stranger, with_strange
 
 
 class Pods:
-    """The cluster's pods and EndpointSlices, as the API server says at this moment."""
+    """An API server with the pods and EndpointSlices that a test sets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pods: list[dict[str, Any]] = []
@@ -34,7 +36,7 @@ class Pods:
         monkeypatch.setattr(KubeAccess, "pages", lambda _, path: self._pages(path))
 
     def add(self, name: str, *addresses: str, **more: Any) -> None:
-        """A pod that runs."""
+        """Add a running pod with these addresses."""
         spec, status = more.pop("spec", {}), more.pop("status", {})
         status = {"podIP": addresses[0], "podIPs": [{"ip": one} for one in addresses], **status}
         self.pods.append({"metadata": {"namespace": "shop", "name": name}, "spec": spec, "status": status})
@@ -58,12 +60,12 @@ class Pods:
 
 @pytest.fixture
 def pods(monkeypatch: pytest.MonkeyPatch) -> Pods:
-    """Return the API server's answer."""
+    """Return an API server without pods."""
     return Pods(monkeypatch)
 
 
 def itself(address: str = "10.0.0.1", port: int = 9090, **fields: Any) -> Instance:
-    """Return the registration of the pod's own client."""
+    """Return the registration that a pod's own Eureka client made."""
     made = Instance("rating", "own", "host", address, Port(port), last_dirty_timestamp_ms=1)
     return replace(made, lease_ends_ms=100_000, **fields)
 
@@ -83,8 +85,9 @@ def itself(address: str = "10.0.0.1", port: int = 9090, **fields: Any) -> Instan
 def test_another_port_of_a_pods_own_address(
     spec: dict[str, Any], addresses: tuple[str, ...], fails: str, is_twin: bool, pods: Pods
 ) -> None:
-    """Recognised where the API server says that the pod has it for itself; it is asked for that once. Both
-    stand: callers may need the port that the syncer registers.
+    """SelfRegistered is reported if one read of the pod shows that the address is its own; both registrations
+    stay, since
+    callers may need either port.
     """
     if addresses:
         pods.add("a", *addresses, spec=spec)
@@ -105,7 +108,7 @@ def test_another_port_of_a_pods_own_address(
 
 
 def test_many_pods_are_asked_for_together(pods: Pods) -> None:
-    """One list, in place of a request for each."""
+    """The operator reads one list of pods instead of sending a request for each."""
     names = [f"p{number}" for number in range(1, MOST_ASKED + 3)]
     for number, name in enumerate(names, 1):
         pods.add(name, f"10.0.0.{number}")
@@ -117,8 +120,9 @@ def test_many_pods_are_asked_for_together(pods: Pods) -> None:
 
 
 def test_a_dead_pods_registration_at_a_reused_address(pods: Pods) -> None:
-    """It stays UP at its port for ever in self-preservation; the address's next pod is registered, and both
-    are reported.
+    """Self-preservation keeps a dead pod's registration UP; the next pod at its address is registered, too,
+    and
+    SelfRegistered is reported.
     """
     pods.add("a", "10.0.0.1")
     scene = with_stranger(replace(itself(port=9999), instance_id="old:rating:9999", host_name="old"))
@@ -129,7 +133,10 @@ def test_a_dead_pods_registration_at_a_reused_address(pods: Pods) -> None:
 
 
 def test_a_registration_at_loopback_keeps_nobody_from_the_pod(pods: Pods) -> None:
-    """It is notified of; the pod is registered, since callers reach it by nothing else."""
+    """A pod that registered itself at 127.0.0.1 is reported, and registered by the syncer, since callers
+    cannot reach it
+    otherwise.
+    """
     scene = with_stranger(replace(itself("127.0.0.1"), host_name="a"))
     assert [one.action for one in scene.reconcile()] == [Action.REGISTER]
     assert "RATING own at 127.0.0.1:9090" in scene.report.problems["SelfRegistered"].text
@@ -137,7 +144,7 @@ def test_a_registration_at_loopback_keeps_nobody_from_the_pod(pods: Pods) -> Non
 
 
 class Dead:
-    """A pod that registered itself, and was killed; what it registered stands at a server."""
+    """A pod that registered itself and was killed; its registration stays at a server."""
 
     def __init__(self, pods: Pods, monkeypatch: pytest.MonkeyPatch, own: Instance, **spec: Any) -> None:
         self.now = 1000.0
@@ -153,7 +160,9 @@ class Dead:
         scene.endpoints(WEB, b=READY)
 
     def passes(self, seconds: float = UNRENEWED_SECONDS) -> bool:
-        """Reconcile, and again when time has passed; whether what the pod registered stands then."""
+        """Reconcile, and again after these seconds; return True if the dead pod's registration is still
+        there.
+        """
         self.scene.reconcile()
         self.now += seconds
         self.scene.reconcile()
@@ -161,7 +170,7 @@ class Dead:
 
     @property
     def sentence(self) -> str:
-        """The condition."""
+        """The text of DeadSelfRegistered in the last report."""
         return self.scene.report.problems["DeadSelfRegistered"].text
 
 
@@ -169,12 +178,14 @@ OPT_IN: dict[str, Any] = {"removeDeadSelfRegistered": True}
 
 
 def dead(pods: Pods, monkeypatch: pytest.MonkeyPatch, own: Instance | None = None, **spec: Any) -> Dead:
-    """A pod that is gone."""
+    """Return a killed pod whose own registration is left."""
     return Dead(pods, monkeypatch, own or itself("10.0.0.2", 8080), **spec)
 
 
 def test_what_a_dead_pod_registered_is_named_and_left(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without being asked to, nobody removes what is somebody else's; it is looked at again."""
+    """Without ``spec.removeDeadSelfRegistered`` the registration stays, and the syncer is reconciled again
+    later.
+    """
     found = dead(pods, monkeypatch)
     assert found.passes()
     assert "RATING own at 10.0.0.2 of pod a registered itself, and is an endpoint no more" in found.sentence
@@ -185,7 +196,9 @@ def test_what_a_dead_pod_registered_is_named_and_left(pods: Pods, monkeypatch: p
 
 
 def test_what_a_dead_pod_registered_is_removed(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a person asks for it, and all of the cluster says that nobody has the address."""
+    """With ``spec.removeDeadSelfRegistered`` a dead pod's registration is removed if no pod or
+    EndpointSlice has its address.
+    """
     found = dead(pods, monkeypatch, **OPT_IN)
     pods.add("b", "10.0.0.1", status={"hostIP": "192.0.2.1"})
     assert not found.passes()
@@ -197,7 +210,7 @@ def test_what_a_dead_pod_registered_is_removed(pods: Pods, monkeypatch: pytest.M
 
 
 def test_a_pod_that_died_is_known_to_the_next_operator(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The syncer's status says whose it was; without, it may be a machine's."""
+    """The syncer's status names the registration; without that status a machine may own it, and it stays."""
     found = dead(pods, monkeypatch, **OPT_IN)
     found.scene.configure()
     assert not found.passes()
@@ -209,7 +222,9 @@ def test_a_pod_that_died_is_known_to_the_next_operator(pods: Pods, monkeypatch: 
 
 @pytest.mark.parametrize("status_code", [0, 403, None], ids=["answers", "refuses", "no answer"])
 def test_no_event_asks_again(status_code: int | None, pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dead pod costs requests once in a while, to neither server at each pod that becomes ready."""
+    """A dead pod causes requests to the API server and Eureka at long intervals, not whenever another pod
+    becomes ready.
+    """
     found = dead(pods, monkeypatch, **OPT_IN)
     pods.fails, pods.status_code = "" if status_code == 0 else "pods", status_code
     pods.asked.clear()
@@ -236,7 +251,9 @@ def test_no_event_asks_again(status_code: int | None, pods: Pods, monkeypatch: p
 def test_who_gave_no_answer_is_not_asked_about_other_pods(
     pods: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each request would hold up a syncer's changes for 15 seconds."""
+    """After a read without an answer the operator asks about no other pod: each request could hold a
+    syncer up for 15 s.
+    """
     found = dead(pods, monkeypatch)
     pods.fails, pods.status_code = "pods", None
     found.scene.reconcile()
@@ -265,7 +282,7 @@ DOUBTS = {
 def test_in_doubt_nothing_of_others_is_removed(
     doubt: str, pods: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is named, with the reason."""
+    """The dead pod's registration stays, and the message gives the reason for the doubt."""
     found = dead(pods, monkeypatch, **OPT_IN)
     slices = {"endpoints": [{"addresses": ["10.0.0.2"]}], "metadata": {"name": "s", "namespace": "other"}}
     if doubt == "a pod has the address":
@@ -297,7 +314,7 @@ def test_in_doubt_nothing_of_others_is_removed(
 
 
 def test_what_a_mirror_shows_proves_nothing(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its endpoints came out of Eureka."""
+    """A mirror's endpoint at the address does not prove that a pod lives, since it came from Eureka."""
     found = dead(pods, monkeypatch, **OPT_IN)
     labels = {MANAGED_BY_LABEL: MIRROR_MANAGER}
     metadata = {"name": "s", "namespace": "other", "labels": labels}
@@ -306,7 +323,9 @@ def test_what_a_mirror_shows_proves_nothing(pods: Pods, monkeypatch: pytest.Monk
 
 
 def test_what_is_renewed_at_the_last_moment_stays(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every server is read before the removal; that somebody has it after all is no conflict."""
+    """Every server is read before the removal; a renewed registration stays, and is reported as no
+    Conflict.
+    """
     found = dead(pods, monkeypatch, **OPT_IN)
     found.scene.reconcile()
     found.now += UNRENEWED_SECONDS
@@ -318,7 +337,9 @@ def test_what_is_renewed_at_the_last_moment_stays(pods: Pods, monkeypatch: pytes
 
 
 def test_a_client_with_a_long_interval_has_its_time(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It renews every two minutes, as it said when it registered."""
+    """A client that registered with an interval of two minutes gets more time to renew before its
+    registration is removed.
+    """
     own = itself("10.0.0.2", 8080)
     own = replace(own, lease=replace(own.lease, renewal_interval_seconds=120))
     found = dead(pods, monkeypatch, own, **OPT_IN)
@@ -330,14 +351,14 @@ def test_a_client_with_a_long_interval_has_its_time(pods: Pods, monkeypatch: pyt
 def test_who_removes_nothing_removes_nothing_of_others(
     spec: dict[str, Any], pods: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A syncer that is paused, in doubt, or removes nothing."""
+    """A syncer that is paused, in doubt or UpsertOnly leaves a dead pod's registration."""
     found = dead(pods, monkeypatch, **OPT_IN)
     found.scene.edited(**spec, status=found.scene.syncer["status"])
     assert found.passes()
 
 
 def test_a_pod_that_lives_on_unselected_is_not_dead(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A label was taken off: the pod is no endpoint any more, and runs."""
+    """A pod that lost its label is no endpoint any more, but still runs, and keeps its registration."""
     found = dead(pods, monkeypatch, **OPT_IN)
     pods.add("a", "10.0.0.2")
     assert found.passes()
@@ -347,7 +368,7 @@ def test_a_pod_that_lives_on_unselected_is_not_dead(pods: Pods, monkeypatch: pyt
 def test_a_pod_that_cannot_be_asked_for_is_reported_as_such(
     pods: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is no endpoint any more, and may live; what it registered is named, with the reason, and left."""
+    """When the pod cannot be read, its registration stays, and the message gives the reason."""
     found = dead(pods, monkeypatch)
     pods.fails = "pods?a"
     found.scene.reconcile()
@@ -356,7 +377,7 @@ def test_a_pod_that_cannot_be_asked_for_is_reported_as_such(
 
 
 def test_what_a_machine_registered_is_never_a_dead_pods(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No pod has its address either, and nobody renews it."""
+    """A machine's registration stays, although no pod has its address and nobody renews it."""
     found = dead(pods, monkeypatch, **OPT_IN)
     machine = stranger(lease_ends_ms=100_000)
     found.scene.played.registry.table.registered(machine)
@@ -366,7 +387,7 @@ def test_what_a_machine_registered_is_never_a_dead_pods(pods: Pods, monkeypatch:
 
 
 def test_what_is_known_of_pods_goes_with_their_syncer(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is kept of one that is gone: its successor begins again."""
+    """The knowledge of dead pods is dropped with the syncer; a new syncer of its name starts again."""
     found = dead(pods, monkeypatch, **OPT_IN)
     found.scene.reconcile()
     found.now += UNRENEWED_SECONDS

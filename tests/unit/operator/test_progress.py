@@ -1,4 +1,4 @@
-"""The conditions for tools that know no others: since when it is waited, and from when on no more."""
+"""The conditions Reconciling and Stalled, for tools that know no conditions of Eurekube."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Object = dict[str, Any]
 
 
 def report(reason: str = "", *others: str) -> Report:
-    """Return a reconcile's report, with one instance UP: all well, or not for a reason."""
+    """Return a reconcile's report with one instance UP, which is all well without a reason."""
     well = Problem("Synced", "all well")
     problems = {one: Problem(one, f"{one} it is") for one in (reason, *others) if one}
     return Report(True, well, not reason, problems.get(reason, well), problems=problems)
 
 
 def said(item: Object) -> dict[str, str]:
-    """Those of the two that hold, with their reasons."""
+    """Return those of Reconciling and Stalled that are True, with their reasons."""
     found = conditions_of(item)
     return {
         kind: found[kind]["reason"]
@@ -40,7 +40,7 @@ def said(item: Object) -> dict[str, str]:
 
 
 def after(item: Object, found: Report, seconds: float) -> Object:
-    """The syncer with the status that is written so long after the start."""
+    """Return the syncer with the status that is written this number of seconds after the start."""
     return {**item, "status": status_of(item, found, NOW + timedelta(seconds=seconds))}
 
 
@@ -49,7 +49,9 @@ SYNCER: Object = {"metadata": {"namespace": "shop", "name": "rating", "generatio
 
 @pytest.mark.parametrize("reason", sorted(STUCK))
 def test_what_only_a_person_can_change_is_stalled_after_two_minutes(reason: str) -> None:
-    """Not before, and no more as soon as it is well."""
+    """A syncer with such a problem is Reconciling for two minutes, then Stalled, and neither once the
+    problem is solved.
+    """
     item = after(SYNCER, report(reason), 0)
     item = after(item, report(reason), STALLED_SECONDS - 1)
     assert said(item) == {"Reconciling": reason}
@@ -60,7 +62,7 @@ def test_what_only_a_person_can_change_is_stalled_after_two_minutes(reason: str)
 
 
 def test_another_reason_begins_again() -> None:
-    """Two minutes without Eureka are no two minutes with a Service that is not there."""
+    """The two minutes until Stalled start anew when the reason changes."""
     item = after(SYNCER, report(Reason.EUREKA_UNREACHABLE), 0)
     item = after(item, report(ConditionType.NO_PORT), 500)
     assert said(item) == {"Reconciling": "NoPort"}
@@ -74,20 +76,20 @@ def test_another_reason_begins_again() -> None:
     [Reason.EUREKA_UNREACHABLE, ConditionType.BRAKED, Reason.NODES_NOT_READ, Reason.FAILED, "Unheard"],
 )
 def test_what_may_pass_by_itself_is_never_stalled(reason: str) -> None:
-    """Nor is a reason that is not known here taken for well."""
+    """A problem that may pass by itself, or an unknown reason, stays Reconciling."""
     item = after(after(SYNCER, report(reason), 0), report(reason), 99_999)
     assert said(item) == {"Reconciling": reason}
 
 
 @pytest.mark.parametrize("reason", sorted(SETTLED))
 def test_what_a_person_wants_is_not_waited_for(reason: str) -> None:
-    """Neither a pause, whatever else is wrong, nor pods that register themselves."""
+    """A paused syncer, or one whose pods register themselves, is neither Reconciling nor Stalled."""
     assert said(after(SYNCER, report(reason), 0)) == {}
     assert said(after(SYNCER, report(ConditionType.NO_PORT, ConditionType.PAUSED), 0)) == {}
 
 
 def test_a_note_is_not_waited_for() -> None:
-    """Drains that are too short leave a syncer well."""
+    """DrainTooShort makes a syncer neither Reconciling nor Stalled."""
     noted = Report(
         True, Problem("Synced", ""), True, Problem("Synced", ""), problems={"DrainTooShort": Problem("", "")}
     )
@@ -95,7 +97,9 @@ def test_a_note_is_not_waited_for() -> None:
 
 
 def test_mirrors_and_stack_refreshes_say_the_same() -> None:
-    """Each by reasons of its own: what only a person can change is stalled, the rest is waited for."""
+    """Mirrors and StackRefreshes become Stalled for reasons that only a person can change, Reconciling for
+    others.
+    """
     services = (MirroredService("REVIEW", "review", 1, 1),)
 
     def mirror(item: Object, kind: str, seconds: float) -> Object:
@@ -123,7 +127,7 @@ def test_mirrors_and_stack_refreshes_say_the_same() -> None:
 
 
 def test_what_the_crd_has_put_there_is_nobodys_word() -> None:
-    """The API server gives Ready to what no operator has seen, with a time that means nothing."""
+    """The CRD's default condition Ready, with its meaningless time, is ignored."""
     given = {
         "type": "Ready",
         "status": "Unknown",
@@ -139,7 +143,7 @@ def test_what_the_crd_has_put_there_is_nobodys_word() -> None:
 
 @pytest.mark.parametrize("time", ["yesterday", "2026-01-02T03:04:05", None])
 def test_a_time_that_somebody_wrote_is_waited_from_again(time: str | None) -> None:
-    """It stops no status: the syncer goes on to be waited for."""
+    """A transition time that cannot be read starts the two minutes anew, and does not prevent the status."""
     reason = min(STUCK)
     item = after(SYNCER, report(reason), 0)
     waits = next(one for one in item["status"]["conditions"] if one["type"] == "Reconciling")

@@ -10,7 +10,7 @@ from eurekube_provider.runtime.backoff import backoff
 
 
 def test_equal_keys_merge() -> None:
-    """A key that waits already is handed out once, in the order of its first arrival."""
+    """A waiting key that is added again is handed out once, at its first place."""
     queue: WorkQueue[str] = WorkQueue()
     for key in ("a", "b", "a"):
         queue.add(key)
@@ -20,7 +20,7 @@ def test_equal_keys_merge() -> None:
 
 
 def test_a_key_in_work_comes_once_more_afterwards() -> None:
-    """A change during the work on a key has the key worked on once more."""
+    """A key that is added while a worker has it is handed out once again after ``done``."""
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
     assert queue.get() == "a"
@@ -37,7 +37,7 @@ def test_a_key_in_work_comes_once_more_afterwards() -> None:
 
 
 def test_no_key_is_worked_on_twice_at_once() -> None:
-    """However many workers and additions there are, one key is with one worker."""
+    """Only one worker at a time has a key, whatever the number of workers and additions."""
     queue: WorkQueue[int] = WorkQueue()
     working: set[int] = set()
     seen: dict[int, int] = {}
@@ -74,7 +74,7 @@ def test_no_key_is_worked_on_twice_at_once() -> None:
 
 
 def test_later_is_later() -> None:
-    """A key with a delay comes when that is over, and another one before it."""
+    """A key that is added with a delay comes after it, and other keys come earlier."""
     queue: WorkQueue[str] = WorkQueue()
     started = time.monotonic()
     queue.add_after("later", 0.05)
@@ -85,7 +85,9 @@ def test_later_is_later() -> None:
 
 
 def test_of_several_later_looks_the_earliest_is_kept() -> None:
-    """Or a key that asks for two at each reconcile would be reconciled ever more often."""
+    """Of several delays of a key the shortest counts; if each counted, the key would be reconciled ever
+    more often.
+    """
     queue: WorkQueue[str] = WorkQueue()
     for delay in (600.0, 0.05, 900.0):
         queue.add_after("a", delay)
@@ -100,7 +102,7 @@ def test_of_several_later_looks_the_earliest_is_kept() -> None:
 
 
 def test_a_waiting_worker_takes_what_comes_sooner() -> None:
-    """A worker that waits for a distant key is woken for a near one."""
+    """A worker that waits for a distant key wakes up for one that is due earlier."""
     queue: WorkQueue[str] = WorkQueue()
     queue.add_after("distant", 600)
     taken: list[str | None] = []
@@ -112,7 +114,7 @@ def test_a_waiting_worker_takes_what_comes_sooner() -> None:
 
 
 def test_retries_wait_longer_and_longer() -> None:
-    """Delays double with each failure up to a limit, with a jitter, and success starts again."""
+    """The delay doubles with each failure up to a limit, with a jitter; a success resets it."""
     queue: WorkQueue[str] = WorkQueue()
     for failure in range(12):
         longest = min(FIRST_DELAY_SECONDS * 2**failure, LONGEST_DELAY_SECONDS)
@@ -123,7 +125,7 @@ def test_retries_wait_longer_and_longer() -> None:
 
 
 def test_a_key_may_fail_for_days() -> None:
-    """More often than a float can be doubled."""
+    """The delay stays at its limit after more failures than a float can be doubled."""
     queue: WorkQueue[str] = WorkQueue()
     for _ in range(2_000):
         last = queue.retry("a")
@@ -132,7 +134,7 @@ def test_a_key_may_fail_for_days() -> None:
 
 
 def test_closing_ends_every_worker() -> None:
-    """A closed queue hands out nothing more, not even what waits."""
+    """A closed queue hands out no key, not even one that waits."""
     queue: WorkQueue[str] = WorkQueue()
     ended: list[str | None] = []
     workers = [threading.Thread(target=lambda: ended.append(queue.get())) for _ in range(3)]
@@ -147,7 +149,7 @@ def test_closing_ends_every_worker() -> None:
 
 
 def test_nothing_is_handed_out_while_it_is_paused() -> None:
-    """It is idle once all that was handed out has come back; what came meanwhile follows."""
+    """A paused queue is idle once all keys in work are done; keys added during the pause follow after it."""
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
     assert queue.get() == "a"
@@ -165,7 +167,9 @@ def test_nothing_is_handed_out_while_it_is_paused() -> None:
 
 
 def test_what_changed_last_in_a_pause_comes_first() -> None:
-    """Nobody has looked at it yet; what is added afterwards waits in line."""
+    """Keys that changed during the pause come first, the latest of them first; all others keep their
+    order.
+    """
     queue: WorkQueue[str] = WorkQueue()
     for key in ("a", "b", "c"):
         queue.add(key)
@@ -181,14 +185,14 @@ def test_what_changed_last_in_a_pause_comes_first() -> None:
 
 
 def divided() -> WorkQueue[str]:
-    """A queue with two groups, named by how keys begin."""
+    """Return a queue of two groups; a key's first letter names its group."""
     queue: WorkQueue[str] = WorkQueue()
     queue.divide(("a", "b"), lambda key: key[0])
     return queue
 
 
 def test_each_lane_has_what_is_its_own() -> None:
-    """Nobody takes what belongs to others, now or later, however much there is."""
+    """A group's workers get only keys of that group, with or without a delay."""
     queue = divided()
     for number in range(3):
         queue.add(f"a{number}")
@@ -199,7 +203,9 @@ def test_each_lane_has_what_is_its_own() -> None:
 
 
 def test_a_key_that_changes_groups_is_worked_on_once() -> None:
-    """It moves on while it waits, and comes to the others' workers only once its last reconcile has ended."""
+    """A waiting key moves to its new group; a key in work goes to the new group's workers only after
+    ``done``.
+    """
     groups = {"x": "a"}
     queue: WorkQueue[str] = WorkQueue()
     queue.divide(("a", "b"), lambda key: groups.get(key, "a"))
@@ -217,7 +223,7 @@ def test_a_key_that_changes_groups_is_worked_on_once() -> None:
 
 
 def test_lanes_are_opened_one_by_one() -> None:
-    """After a pause each goes on when it may; without a name all do."""
+    """After a pause ``resume`` opens one named group, or all without a name."""
     queue = divided()
     queue.pause()
     queue.add("a0")
@@ -239,14 +245,16 @@ def test_lanes_are_opened_one_by_one() -> None:
 
 
 def moving(where: dict[str, str]) -> WorkQueue[str]:
-    """Two groups; each key is in the one that ``where`` says."""
+    """Return a queue of two groups, in which ``where`` gives each key's group."""
     queue: WorkQueue[str] = WorkQueue()
     queue.divide(["well", "hanging"], lambda key: where[key])
     return queue
 
 
 def test_what_waits_for_its_time_moves_with_its_key() -> None:
-    """Its old group's workers may all hang: it must not be lost there, nor keep a later one from counting."""
+    """A delayed key whose group changes is not lost with the old group, whose workers may hang, and can be
+    delayed anew.
+    """
     where = {"a": "hanging"}
     queue = moving(where)
     queue.add_after("a", 0.01)
@@ -259,7 +267,7 @@ def test_what_waits_for_its_time_moves_with_its_key() -> None:
 
 
 def test_a_lane_takes_nothing_from_another_by_an_old_time() -> None:
-    """A moved key waits for the workers of its own group, with any time planned in the one before."""
+    """A key that moved is handed out by its new group only, although its delay began in the old one."""
     where = {"a": "hanging", "b": "hanging"}
     queue = moving(where)
     queue.add_after("a", 0.01)

@@ -38,7 +38,9 @@ from tests.unit.operator.scene import BOTH, KEY, READY, TERMINATING, WEB, Scene
 
 @pytest.mark.parametrize("is_looked_at", [True, False])
 def test_in_doubt_what_was_seen_terminating_goes_and_the_rest_stays(is_looked_at: bool) -> None:
-    """A port that cannot be chosen says nothing of pods that were seen terminating, looked at then or not."""
+    """While a Service's port is ambiguous, instances of pods seen terminating leave, also if no reconcile
+    ran meanwhile.
+    """
     scene = Scene()
     scene.endpoints(WEB, a=READY, b=READY, c=READY)
     scene.reconcile()
@@ -63,7 +65,9 @@ REFUSED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("is_looked_at", [True, False])
 @pytest.mark.parametrize("refused", REFUSED)
 def test_what_was_seen_terminating_leaves_a_refused_syncer(refused: str, is_looked_at: bool) -> None:
-    """The rest stays and is renewed, nothing is registered, and Ready says why."""
+    """A refused syncer's other instances stay and are renewed, no new one is registered, and Ready gives
+    the reason.
+    """
     scene = Scene()
     scene.configure(strict_names=True)
     scene.endpoints(WEB, a=READY, b=READY, c=READY)
@@ -88,7 +92,9 @@ def test_what_was_seen_terminating_leaves_a_refused_syncer(refused: str, is_look
     ("limit", "renewed"), [({"paused": True}, {"a", "b"}), ({"policy": "UpsertOnly"}, {"b"})]
 )
 def test_a_refused_syncer_removes_no_more_than_it_may(limit: dict[str, Any], renewed: set[str]) -> None:
-    """A paused one changes nothing, and with UpsertOnly what was seen terminating may lapse."""
+    """A refused syncer that is paused changes nothing; with UpsertOnly, instances of terminating pods are
+    left to lapse.
+    """
     scene = Scene(**limit)
     scene.edited(paused=False)
     scene.endpoints(WEB, a=READY, b=READY)
@@ -113,7 +119,10 @@ KEEPS: dict[str, dict[str, Any]] = {
 def test_what_eureka_forgot_of_what_is_kept_comes_back(
     keeps: str, is_restarted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it stood, where the same endpoint is still ready; what a person removed does not."""
+    """After a restart of Eureka, a refused or paused syncer registers instances whose endpoint is unchanged
+    and ready;
+    instances that somebody removed stay away.
+    """
     scene = Scene()
     scene.configure(strict_names=True)
     scene.endpoints(WEB, a=READY, b=READY, c=READY, d=READY)
@@ -136,7 +145,9 @@ def test_what_eureka_forgot_of_what_is_kept_comes_back(
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_persons_status_comes_back_with_its_pod(ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eureka lost its memory: the pod of that name which comes when this one has ended is another one."""
+    """After Eureka lost its memory a person's OUT_OF_SERVICE is restored, unless the pod was replaced by
+    one of its name.
+    """
     scene = Scene()
     eureka, registry = scene.real(), scene.played.registry
     registry.restarts.notice = lambda *_: frozenset()  # type: ignore[method-assign]
@@ -158,7 +169,9 @@ def test_a_persons_status_comes_back_with_its_pod(ends: bool, monkeypatch: pytes
 
 
 def test_what_was_forgotten_is_not_kept_for_who_wants_it_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The admitted syncer registers its wishes; the rest is put back at no later time."""
+    """A syncer with a new application name registers that, and never restores the forgotten instances of
+    the old one.
+    """
     scene = Scene()
     scene.endpoints(WEB, a=READY, b=READY)
     scene.reconcile()
@@ -180,7 +193,9 @@ def test_what_was_forgotten_is_not_kept_for_who_wants_it_no_more(monkeypatch: py
 def test_a_pod_that_ended_unseen_leaves_who_registers_nothing(
     keeps: str, answer: list[Any] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only where siblings of it are there still, and the API server has no pod of that name."""
+    """A refused syncer deregisters a vanished pod if other pods of its slices are left and the API server
+    has no such pod.
+    """
     asked: list[Any] = []
 
     def get(_: object, path: str, query: dict[str, str]) -> dict[str, Any]:
@@ -204,7 +219,7 @@ def test_a_pod_that_ended_unseen_leaves_who_registers_nothing(
 
 
 def others_pod(scene: Scene, address: str, name: str = "orders-1") -> None:
-    """A pod of another Service, in another namespace, is ready at this address."""
+    """Add a ready pod of another Service, in another namespace, at this address."""
     (slices,) = scene.played.sources.slices.reflectors
     labels = {SERVICE_NAME_LABEL: "orders"}
     endpoint = {"addresses": [address], "conditions": READY, "targetRef": {"kind": "Pod", "name": name}}
@@ -230,8 +245,9 @@ def others_pod(scene: Scene, address: str, name: str = "orders-1") -> None:
 def test_an_address_that_another_applications_pod_has_by_now(
     keeps: str, how: str, pod: dict[str, Any] | None, is_proven: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A refused syncer removes it, whatever siblings there are; a paused one lets it lapse, and reports
-    it.
+    """When another Service's pod has an instance's address, and the API server confirms that, a refused
+    syncer deregisters
+    the instance; a paused one lets it lapse and reports it.
     """
 
     def get(_: object, _path: str, query: dict[str, str]) -> dict[str, Any]:
@@ -259,7 +275,10 @@ def test_an_address_that_another_applications_pod_has_by_now(
 
 
 def test_the_next_pod_of_that_name_keeps_no_address_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A StatefulSet's pod came back at another address: what stands leads to somebody else."""
+    """A StatefulSet's pod came back at another address: a paused syncer stops renewing the instance at the
+    old address,
+    which another pod has.
+    """
     there = {"items": [{"metadata": {"name": "orders-1"}, "status": {"podIP": "10.0.0.1"}}]}
     monkeypatch.setattr(KubeAccess, "get", lambda *_: there)
     scene = Scene()
@@ -281,10 +300,12 @@ def test_the_next_pod_of_that_name_keeps_no_address_of_another(monkeypatch: pyte
     ids=["Down", "Remove", "of somebody else's"],
 )
 def test_slices_that_are_packed_again_take_nothing_out(spec: dict[str, Any], manager: str) -> None:
-    """A Service got another port: Kubernetes writes one slice after the other, each with other endpoints.
+    """Kubernetes rewrites slices one by one when a Service gets another port: pods missing in between are not
+    removed.
 
-    What is not ready is no doubt, and where that is removed nobody can tell the two apart. Slices that
-    somebody else writes may have different ports for good.
+    Removals are not held with ``notReady: Remove``, nor for slices of another controller, which may have
+    different
+    ports for good. An endpoint that is seen terminating or not ready is believed.
     """
     scene = Scene(**spec)
     (slices,) = scene.played.sources.slices.reflectors
@@ -327,7 +348,10 @@ def test_slices_that_are_packed_again_take_nothing_out(spec: dict[str, Any], man
 
 @pytest.mark.parametrize("keeps", ["UnknownEureka", "in doubt"])
 def test_pods_that_live_unselected_hide_none_that_ended(keeps: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reconcile asks for some; whatever these are, the next one asks for others."""
+    """Each reconcile asks the API server about a few vanished pods; later ones ask about the rest, so that
+    ended pods are
+    found.
+    """
     living = {f"a{number}" for number in range(2 * MOST_ASKED)}
     asked: set[str] = set()
 
@@ -353,7 +377,7 @@ def test_pods_that_live_unselected_hide_none_that_ended(keeps: str, monkeypatch:
 
 
 def test_with_upsert_only_what_stays_at_another_eureka_lapses() -> None:
-    """Once it stands where the syncer wants it now."""
+    """An instance at the former Eureka is no longer renewed once it is registered at the new one."""
     scene = Scene(policy="UpsertOnly")
     scene.endpoints(WEB, a=READY)
     scene.reconcile()
@@ -370,7 +394,7 @@ RENAMED = ("shop", "ratings")
 
 
 def renamed(scene: Scene, **spec: Any) -> None:
-    """Another syncer for the same endpoints, which is refused as long as the first one is there."""
+    """Add a second syncer for the same endpoints, which conflicts with the first one."""
     (syncers,) = scene.played.sources.syncers.reflectors
     metadata = {"namespace": "shop", "name": "ratings", "uid": "v", "finalizers": [FINALIZER]}
     syncers.take("ADDED", {**scene.syncer, "metadata": metadata, "spec": {**scene.spec, **spec}})
@@ -380,7 +404,7 @@ def renamed(scene: Scene, **spec: Any) -> None:
 
 
 def deleted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one is being deleted."""
+    """Mark the first syncer as deleted."""
     monkeypatch.setattr(reconciler, "set_finalizer", lambda *_, **__: None)
     (syncers,) = scene.played.sources.syncers.reflectors
     before: dict[str, Any] = scene.syncer["metadata"]
@@ -389,7 +413,9 @@ def deleted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_renamed_syncer_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other one's wish is never taken out: it passes as it stands, a person's status included."""
+    """A deleted syncer hands the instances that a second syncer wants over unchanged, with a person's
+    status.
+    """
     scene = Scene()
     scene.endpoints(WEB, a=READY, b=READY, c=READY)
     scene.reconcile()
@@ -416,7 +442,7 @@ def test_a_renamed_syncer_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("policy", ["Sync", "UpsertOnly"])
 def test_what_a_syncer_gives_up_passes_to_who_wants_it(policy: str) -> None:
-    """It lives on, and asks for something else: nothing that another one wants is taken out or may lapse."""
+    """A syncer that changes its application hands over the instances that a second syncer wants."""
     scene = Scene(policy=policy)
     scene.endpoints(WEB, a=READY, b=READY)
     scene.reconcile()
@@ -436,7 +462,7 @@ def test_what_a_syncer_gives_up_passes_to_who_wants_it(policy: str) -> None:
 
 @pytest.mark.parametrize("spec", [{"paused": True}, {"port": "none"}])
 def test_a_syncer_that_is_not_sure_gives_nothing_away(spec: dict[str, Any]) -> None:
-    """It is paused, or cannot tell what it wants: what it has stays its own."""
+    """A syncer that is paused or in doubt keeps its instances, although a second syncer wants them."""
     scene = Scene()
     scene.set_endpoints(a=READY)
     renamed(scene)
@@ -449,7 +475,7 @@ def test_a_syncer_that_is_not_sure_gives_nothing_away(spec: dict[str, Any]) -> N
 def test_a_dry_run_shows_what_passes_to_another_syncer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And does not say that it would leave."""
+    """The report shows the new owner, and no removal, for an instance that is handed over."""
     scene = Scene()
     scene.set_endpoints(a=READY, b=READY)
     renamed(scene)
@@ -476,7 +502,9 @@ def test_a_dry_run_shows_what_passes_to_another_syncer(
 def test_what_is_found_while_others_are_asked_is_offered_as_well(
     is_deleted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two instances one is read as the syncer's only while the other one is handed over."""
+    """An instance that is first read while another one is handed over passes to the second syncer at the
+    next reconcile.
+    """
     scene = Scene()
     scene.set_endpoints(a=READY, b=READY)
     renamed(scene)
@@ -513,7 +541,10 @@ def test_what_is_found_while_others_are_asked_is_offered_as_well(
 def test_what_another_syncer_may_want_waits_until_that_is_known(
     waits_at_once: bool, is_read: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its pods are being read for the first time; where they cannot be read, it passes as it stands."""
+    """A deletion waits for the first list of pods, which tells what a second syncer wants; without a list the
+    instance is
+    handed over unchanged.
+    """
     monkeypatch.setattr(heirs, "UNREAD_SECONDS", 20.0 if is_read else 0.5)
     api = QuietApi(monkeypatch)
     api.lists_answer.clear()
@@ -548,7 +579,9 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
 
 
 def test_a_wait_that_ran_out_shortens_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the pods of another syncer cannot be read for a while, and then again."""
+    """The pods of a second syncer cannot be read twice, minutes apart: both times a removal waits for five
+    seconds.
+    """
     scene, now = Scene(), 0.0
     scene.set_endpoints(a=READY)
     scene.played.syncer("ratings", spec={**scene.spec, "metadataFromPodLabels": ["version"]})
@@ -570,7 +603,10 @@ def test_a_wait_that_ran_out_shortens_no_later_one(monkeypatch: pytest.MonkeyPat
 def test_nothing_passes_to_a_syncer_that_does_not_register_it(
     spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A deleted syncer's instances leave; what stood in the way of others is looked at again at once."""
+    """A deleted syncer's instances leave if the second syncer is paused or names another Eureka; the second
+    is reconciled
+    at once.
+    """
     scene = Scene()
     scene.set_endpoints(a=READY)
     renamed(scene)
@@ -587,7 +623,9 @@ def test_nothing_passes_to_a_syncer_that_does_not_register_it(
 def test_a_deletion_ends_no_renewal_of_another_syncers(
     is_handed_over: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two syncers want the same: the one that goes is looked at again and again, and the other one is not."""
+    """Repeated reconciles of a deleted syncer do not end the renewals of a second syncer with the same
+    instances.
+    """
     scene = Scene()
     eureka = scene.real()
     scene.set_endpoints(a=READY, b=READY)
@@ -609,7 +647,9 @@ def test_a_deletion_ends_no_renewal_of_another_syncers(
 
 
 def test_nothing_moves_between_two_connections_to_one_eureka(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both list what stands there, and a removal at one of them would be one at both; what ended goes."""
+    """A removal at one connection would remove the instance at both; only instances of terminating pods
+    are removed.
+    """
     monkeypatch.setattr(registries, "REPORTED_WITHIN_SECONDS", 0.0)
     scene = Scene()
     both = (scene.played.registry, scene.elsewhere)
@@ -629,7 +669,9 @@ def test_nothing_moves_between_two_connections_to_one_eureka(monkeypatch: pytest
 
 
 def test_a_move_waits_until_it_is_known_that_it_is_one() -> None:
-    """A recent write may not be at the other server yet, and a silent one proves nothing."""
+    """Two connections may lead to one Eureka: a recent write may not be visible at the second, and silence
+    proves nothing.
+    """
     scene = Scene()
     scene.set_endpoints(a=READY)
     registry, elsewhere = scene.played.registry, scene.elsewhere
@@ -659,8 +701,9 @@ def test_a_move_waits_until_it_is_known_that_it_is_one() -> None:
 
 
 def test_what_is_not_registered_yet_moves_nowhere() -> None:
-    """A Eureka that began again empty is reported all at once: what the other one listed before tells
-    nothing."""
+    """A Eureka that restarted empty gets all instances again, although another connection still lists
+    them.
+    """
     scene = Scene()
     both = (scene.played.registry, scene.elsewhere)
     eureka = scene.real(*both)
@@ -676,12 +719,14 @@ def test_what_is_not_registered_yet_moves_nowhere() -> None:
 
 
 def silent(*_: Any, **__: Any) -> None:
-    """A registry of which no server answers."""
+    """Raise the error of a registry without a server that answers."""
     raise RegistryUnreachable("no server answers")
 
 
 def test_what_cannot_be_handed_over_keeps_nothing_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One Eureka refuses: nothing is taken out there, and what the syncer left elsewhere goes anyway."""
+    """When one Eureka refuses the hand-over, its instances stay, and those left at another Eureka are
+    removed.
+    """
     scene = Scene()
     scene.endpoints(WEB, a=READY)
     scene.reconcile()
@@ -706,8 +751,8 @@ def test_what_cannot_be_handed_over_keeps_nothing_elsewhere(monkeypatch: pytest.
 
 
 def test_who_comes_to_lead_waits_for_nodes_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An address of a node that is gone must not come back by an old copy; where nodes may not be read, none
-    does.
+    """A new leader waits for a current list of nodes, so that no removed node's address comes back, or for
+    its denial.
     """
     monkeypatch.setattr(reflector, "FIRST_DELAY_SECONDS", 3600.0)
     monkeypatch.setattr(reflector, "LONGEST_DELAY_SECONDS", 3600.0)
@@ -728,7 +773,9 @@ def test_who_comes_to_lead_waits_for_nodes_as_well(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_service_without_an_address_is_down_while_none_is_ready() -> None:
-    """It stands at its cluster IP, and waits for a load balancer: nobody may call what is not ready."""
+    """An instance at the cluster IP stays while a load balancer's address is awaited, and is DOWN without
+    a ready pod.
+    """
     scene = Scene(mode="service")
     (services,) = scene.played.sources.services.reflectors
     service = {"metadata": {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}}
@@ -747,9 +794,9 @@ def test_a_service_without_an_address_is_down_while_none_is_ready() -> None:
 def test_another_selected_services_instances_leave_after_a_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An earlier version registered it, too: half of the application must not be gone at once.
+    """An earlier version registered the pods of both Services: the brake holds their removal for a minute.
 
-    Where as many pods come as go, the Services were asked to change places, and that goes at once.
+    If as many pods come as go, the two Services have changed places, and the change is made at once.
     """
     scene = Scene()
     (services,) = scene.played.sources.services.reflectors
@@ -783,7 +830,9 @@ def test_another_selected_services_instances_leave_after_a_minute(
 
 
 def test_a_rolling_update_with_ambiguous_services() -> None:
-    """Each new pod replaces one of the same Service and port; nothing of the other Service is registered."""
+    """A new pod that replaces a registered one of the same Service is registered; the other Service's pods
+    are not.
+    """
     scene = Scene()
     (services,) = scene.played.sources.services.reflectors
     (slices,) = scene.played.sources.slices.reflectors
@@ -816,11 +865,11 @@ def test_a_rolling_update_with_ambiguous_services() -> None:
 
 
 OTHERS = ("other", "rating")
-"""A syncer of another namespace that publishes the same name."""
+"""The key of a syncer of another namespace that registers the same application."""
 
 
 def instances_of_other_syncer(scene: Scene) -> list[Instance]:
-    """Return its instances in Eureka, each at an address of its own."""
+    """Register an instance of OTHERS at an address of its own, and return it."""
     theirs = [
         replace(one, ip_address="10.1.0.1") for one in scene.played.instances(OTHERS, 1, registered=False)
     ]
@@ -830,7 +879,9 @@ def instances_of_other_syncer(scene: Scene) -> list[Instance]:
 
 
 def test_a_namespace_does_not_take_the_name_of_another() -> None:
-    """A label on one's own Service is not enough: nothing is registered, and the status says whose it is."""
+    """A syncer registers nothing under a name that another namespace's instances have; Conflict names
+    their owner.
+    """
     scene = Scene()
     theirs = instances_of_other_syncer(scene)
     scene.endpoints(WEB, a=READY)
@@ -845,7 +896,9 @@ def test_a_namespace_does_not_take_the_name_of_another() -> None:
 
 
 def test_a_vip_address_is_a_name_as_well() -> None:
-    """Callers look it up: an application of one's own with another's VIP address would be called for it."""
+    """A syncer must not register its application with a VIP address that another namespace's application
+    has.
+    """
     scene = Scene(application="mine", vipAddress="mine,rating")
     scene.configure(publish=frozenset({("*", "*")}))
     instances_of_other_syncer(scene)
@@ -861,7 +914,9 @@ def test_a_vip_address_is_a_name_as_well() -> None:
     ],
 )
 def test_namespaces_that_share_a_name_already_go_on(status: dict[str, Any]) -> None:
-    """Also after all was scaled to zero, or a Eureka lost its memory; an older operator's status will do."""
+    """A syncer whose status shows the name, also in an older operator's form, keeps it without instances
+    in Eureka.
+    """
     scene = Scene()
     scene.edited(status=status)
     instances_of_other_syncer(scene)
@@ -871,7 +926,9 @@ def test_namespaces_that_share_a_name_already_go_on(status: dict[str, Any]) -> N
 
 
 def test_who_is_called_by_a_name_may_register_more() -> None:
-    """Instances in Eureka count, with any status."""
+    """A syncer with instances of the name in Eureka may add more, although another namespace shares the
+    name.
+    """
     scene = Scene()
     scene.endpoints(WEB, a=READY)
     scene.reconcile()
@@ -881,7 +938,7 @@ def test_who_is_called_by_a_name_may_register_more() -> None:
 
 
 def test_a_name_is_not_claimed_by_nothing() -> None:
-    """A syncer without an instance would else be let in before the one whose name it is."""
+    """A syncer that never had an instance has no claim to its application's name."""
     scene = Scene()
     scene.endpoints(WEB)
     scene.reconcile()
@@ -898,7 +955,9 @@ def test_a_name_is_not_claimed_by_nothing() -> None:
     ],
 )
 def test_reserved_names(pairs: set[tuple[str, str]], is_let_in: bool) -> None:
-    """The namespaces of a name share it, and no other may have it, no matter who comes first."""
+    """A reserved name is shared by the namespaces it is reserved for, and closed to others, whoever
+    registers first.
+    """
     for is_taken in (True, False):
         scene = Scene()
         scene.configure(reserve=frozenset(pairs))
@@ -909,7 +968,7 @@ def test_reserved_names(pairs: set[tuple[str, str]], is_let_in: bool) -> None:
 
 
 def test_what_is_registered_under_a_name_that_is_reserved_now_stays() -> None:
-    """Configuration that forgets somebody costs no call: nothing is added, and nothing is taken out."""
+    """Instances of a namespace that a new reservation leaves out are kept, and none is added."""
     scene = Scene()
     scene.endpoints(WEB, a=READY)
     scene.reconcile()
@@ -921,7 +980,7 @@ def test_what_is_registered_under_a_name_that_is_reserved_now_stays() -> None:
 
 
 def test_what_a_deleted_syncer_left_at_two_eurekas() -> None:
-    """Where one of them is away the other one is cleaned up all the same, and at once."""
+    """While one Eureka is unreachable, the instances at the other one are removed at once."""
     scene = Scene()
     scene.endpoints(WEB, a=READY, b=READY)
     scene.reconcile()
@@ -939,7 +998,7 @@ def test_what_a_deleted_syncer_left_at_two_eurekas() -> None:
 
 
 class Deletion:
-    """A deleted syncer whose clock, Eureka and API server a test plays."""
+    """A deleted syncer; a test sets the clock, and has Eureka or the API server fail."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.scene, self.now, self.api_fails = Scene(), 0.0, False
@@ -952,7 +1011,7 @@ class Deletion:
         monkeypatch.setattr(reconciler, "set_finalizer", self.release)
 
     def away(self, *, is_away: bool) -> None:
-        """No server answers from now on, or all do."""
+        """Make every Eureka server unreachable from now on, or reachable again."""
 
         def fails(steps: Plan, *_: object) -> Outcome:
             return Outcome.of(steps.changes, [RegistryUnreachable("away")] * len(steps.changes))
@@ -960,21 +1019,23 @@ class Deletion:
         self.scene.carry_out = fails if is_away else self._taken
 
     def reconcile(self, now: float) -> str:
-        """Reconcile the syncer at this time; what it left behind."""
+        """Reconcile the syncer at this time; return the note on what it left behind, if any."""
         self.now = now
         self.scene.reconcile()
         ended = self.scene.result.ended
         return ended.left_behind if ended else ""
 
     def release(self, *_: Any, **__: Any) -> None:
-        """Let the syncer go."""
+        """Record that the finalizer is removed, or fail as the API server."""
         if self.api_fails:
             raise KubernetesError("busy", status_code=503)
         self.released.append(self.now)
 
 
 def test_a_deleted_syncer_waits_for_as_long_as_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its instances are still to be removed; after that a namespace waits for no Eureka."""
+    """The finalizer waits ten minutes for an unreachable Eureka, then goes, so that its namespace can be
+    deleted.
+    """
     deletion = Deletion(monkeypatch)
     deletion.reconcile(0)
     assert deletion.scene.result.again_seconds == 600.0
@@ -989,7 +1050,7 @@ def test_a_deleted_syncer_waits_for_as_long_as_is_configured(monkeypatch: pytest
 def test_a_round_that_waits_for_another_syncer_keeps_its_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It asks no Eureka, and so does not say that one answers."""
+    """A reconcile that asks no Eureka does not restart the ten minutes."""
     deletion = Deletion(monkeypatch)
     deletion.reconcile(0)
     with monkeypatch.context() as patched:
@@ -1003,7 +1064,7 @@ def test_a_round_that_waits_for_another_syncer_keeps_its_wait(
 def test_an_api_failure_at_the_release_keeps_the_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The next reconcile lets it go."""
+    """When the API server fails to remove the finalizer, the next reconcile removes it."""
     deletion = Deletion(monkeypatch)
     deletion.reconcile(0)
     deletion.api_fails = True
@@ -1016,7 +1077,7 @@ def test_an_api_failure_at_the_release_keeps_the_wait(
 
 @pytest.mark.parametrize("is_away", [False, True])
 def test_a_wait_is_over_with_its_syncer(is_away: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another one of the same name waits as long as any."""
+    """A later syncer of the same name waits the full ten minutes for Eureka."""
     deletion = Deletion(monkeypatch)
     deletion.reconcile(0)
     deletion.away(is_away=is_away)
@@ -1033,7 +1094,9 @@ def test_a_wait_is_over_with_its_syncer(is_away: bool, monkeypatch: pytest.Monke
 
 
 def test_a_person_lets_a_deleted_syncer_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At once, whatever it leaves, which is renewed no more; nothing is sent."""
+    """The annotation ``eurekube.io/force-delete`` removes the finalizer at once; the instances left are no
+    longer renewed.
+    """
     deletion = Deletion(monkeypatch)
     scene = deletion.scene
     (syncers,) = scene.played.sources.syncers.reflectors
@@ -1046,7 +1109,9 @@ def test_a_person_lets_a_deleted_syncer_go(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_person_releases_the_brake(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The annotation lets the removals go at once and is taken off; where nothing waits it is left alone."""
+    """The release annotation lets held removals go and is taken off; while nothing is held the annotation
+    stays.
+    """
     bodies: list[Any] = []
 
     def request(_: object, method: str, path: str, **more: Any) -> None:
@@ -1069,7 +1134,9 @@ def test_a_person_releases_the_brake(fails: bool, monkeypatch: pytest.MonkeyPatc
 
 
 def test_who_may_not_write_begins_nothing() -> None:
-    """Another replica may lead by now: neither a finalizer nor a registration is begun."""
+    """A replica that may no longer write neither adds a finalizer nor registers, since another one may
+    lead.
+    """
     scene = Scene()
     scene.endpoints(WEB, a=READY)
     scene.played.may_write = False
@@ -1084,7 +1151,7 @@ def test_who_may_not_write_begins_nothing() -> None:
 def test_nothing_is_changed_before_the_registry_was_read(
     is_deleted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The registry's content is unknown: nothing is registered, and no deleted syncer let go as clean."""
+    """Before the first reading of Eureka, no instance is registered and no finalizer is removed."""
     scene = Scene()
     scene.endpoints(WEB, a=READY)
     if is_deleted:
@@ -1096,7 +1163,9 @@ def test_nothing_is_changed_before_the_registry_was_read(
 
 
 def test_a_syncer_whose_namespace_cannot_be_read_is_not_deleted() -> None:
-    """It is not in our copy, and may be in the cluster: what it has stays, and is renewed."""
+    """A syncer missing from an incomplete list may exist in the cluster: its instances stay and are
+    renewed.
+    """
     scene = Scene(unread="syncers")
     scene.endpoints(WEB, a=READY)
     scene.reconcile()
@@ -1110,7 +1179,9 @@ def test_a_syncer_whose_namespace_cannot_be_read_is_not_deleted() -> None:
 
 
 def test_a_namespace_that_was_not_read_says_nothing_of_its_endpoints() -> None:
-    """Its slices have not been listed: there seem to be none, and what is registered stays."""
+    """Before the first list of EndpointSlices the registered instances stay, and Synced says
+    NamespaceNotRead.
+    """
     scene = Scene(unread="slices")
     scene.played.instances(KEY, 2)
     scene.endpoints(WEB)
@@ -1120,7 +1191,9 @@ def test_a_namespace_that_was_not_read_says_nothing_of_its_endpoints() -> None:
 
 
 def test_what_a_paused_syncer_had_comes_back_as_it_stood(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where Eureka forgot it: not as the syncer would have it now, nor what it never registered."""
+    """After Eureka lost its memory a paused syncer restores its old instances, without its spec's later
+    changes.
+    """
     scene = Scene()
     scene.endpoints(WEB, a=READY, b=READY)
     scene.reconcile()
@@ -1138,7 +1211,9 @@ def test_what_a_paused_syncer_had_comes_back_as_it_stood(monkeypatch: pytest.Mon
 
 
 def test_what_moves_to_another_eureka_is_missed_by_nobody() -> None:
-    """It leaves the first one only once it stands at the second; with UpsertOnly it is left there."""
+    """An instance leaves the first Eureka once it is registered at the second; with UpsertOnly it is not
+    removed.
+    """
     scene = Scene()
     scene.endpoints(WEB, a=READY)
     scene.reconcile()
@@ -1151,7 +1226,7 @@ def test_what_moves_to_another_eureka_is_missed_by_nobody() -> None:
     carry_out = scene.carry_out
 
     def refused(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
-        """No registration is taken."""
+        """Carry out removals only, as a Eureka that refuses registrations."""
         return carry_out(Plan(steps.of(Action.DEREGISTER)), owner, registry)
 
     scene.carry_out = refused
@@ -1173,7 +1248,7 @@ def test_what_moves_to_another_eureka_is_missed_by_nobody() -> None:
     ],
 )
 def test_what_a_syncer_may_not_publish(spec: dict[str, Any], flag: str) -> None:
-    """Another namespace's Services, or in strict settings another name than its Service's, without leave."""
+    """With strict names, or for another namespace's Services, a syncer needs a flag that allows the name."""
     scene = Scene(**spec)
     scene.configure(strict_names=True)
     scene.endpoints(WEB, a=READY)
@@ -1183,7 +1258,7 @@ def test_what_a_syncer_may_not_publish(spec: dict[str, Any], flag: str) -> None:
 
 
 def under(scene: Scene, name: str, *pods: str, uid: str = CLUSTER.uid) -> None:
-    """Return the syncer's instances under another cluster name, which nobody renews yet."""
+    """Add this syncer's instances under another cluster name to Eureka, without renewals."""
     for number, pod in enumerate(pods, 1):
         address, owner = f"10.0.0.{number}", str(ClusterOwner(name, *KEY))
         metadata = {OWNER_KEY: owner, CLUSTER_UID_KEY: uid}
@@ -1193,12 +1268,14 @@ def under(scene: Scene, name: str, *pods: str, uid: str = CLUSTER.uid) -> None:
 
 
 def held_by(scene: Scene, name: str) -> set[str]:
-    """The ids of what the syncer has under a name of the cluster."""
+    """Return the ids of the syncer's instances under a name of the cluster."""
     return {one.instance_id for one in scene.played.registry.known(owner=str(ClusterOwner(name, *KEY)))}
 
 
 def test_instances_of_a_former_cluster_name_keep_their_ids() -> None:
-    """It is renewed as its own, the next pods have the new name, and what ends leaves."""
+    """Instances under a former name get the present name as owner and are renewed; new pods' ids have the
+    present name.
+    """
     scene = Scene()
     scene.played.previous_names = ("earlier",)
     scene.endpoints(WEB, a=READY, b=READY, c=READY)
@@ -1224,7 +1301,7 @@ def test_instances_of_a_former_cluster_name_keep_their_ids() -> None:
 
 
 def test_what_a_paused_syncer_has_under_a_former_name_counts() -> None:
-    """It takes nothing over, and callers find its instances."""
+    """A paused syncer takes no instance over, but counts those under a former name as registered."""
     scene = Scene()
     scene.played.previous_names = ("earlier",)
     scene.endpoints(WEB, a=READY, b=READY)
@@ -1235,7 +1312,9 @@ def test_what_a_paused_syncer_has_under_a_former_name_counts() -> None:
 
 
 def test_what_another_name_of_the_cluster_owns_is_renewed_and_said() -> None:
-    """Nobody said that it is a former one: nothing is changed, and the remedy names the setting."""
+    """Instances under a name that the settings do not list as a former one stay unchanged, and Conflict
+    names the flag.
+    """
     scene = Scene()
     scene.endpoints(WEB, a=READY, c=READY)
     under(scene, "earlier", "a", "b")

@@ -1,4 +1,4 @@
-"""The order in which an operator starts and ends, on parts that only write down what they get."""
+"""The order in which an operator starts and stops its parts, with parts that record their calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PARTS = (
 
 
 def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the calls that each part got since the stop, e.g. ``Leadership.release``.
+    """Run the operator until it stops; return the calls of its parts during the stop, e.g.
     ``Leadership.release``.
     """
     parts, stop = Mock(), threading.Event()
@@ -56,7 +56,9 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_the_lease_is_released_after_all_work_and_renewals_end_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The next leader may write at once; and what it has not found yet must not lapse meanwhile."""
+    """The next leader may write as soon as the Lease is released, and instances it has not found yet must
+    not lapse.
+    """
     reported = ended(monkeypatch)
     order = [
         "Sources.stop",
@@ -71,12 +73,12 @@ def test_the_lease_is_released_after_all_work_and_renewals_end_last(
 
 
 def test_nothing_is_begun_before_cluster_and_registry_were_read() -> None:
-    """A first list that is missing would look like a cluster, or a Eureka, without anything in it."""
+    """Before the first lists a cluster or a Eureka would look empty."""
     registry = PlayedOperator().registry
     sources: Any = SimpleNamespace(is_synced=False, is_settled=False, failures={}, unread_namespaces=dict)
 
     def waits() -> bool:
-        """Return whether it waits for the stop."""
+        """Return True if the operator waits until it is stopped."""
         stop = threading.Event()
         threading.Timer(0.1, stop.set).start()
         return not module.wait_until_read(sources, {"default": registry}, stop, float("inf"))
@@ -95,7 +97,7 @@ def test_nothing_is_begun_before_cluster_and_registry_were_read() -> None:
 
 
 def test_without_mirrors_none_of_them_takes_memory() -> None:
-    """Their modules are loaded by an operator that serves them only."""
+    """An operator loads the modules of mirrors only if it serves mirrors."""
     code = (
         "import sys, eurekube_provider.operator.run, eurekube_provider.operator.settings\n"
         "print([name for name in sys.modules if 'operator.mirror' in name or 'core.mirror_' in name])"

@@ -1,4 +1,4 @@
-"""The self-check: what is missing is named with what does not work and what to do."""
+"""The self-check names what is missing, which features do not work without it, and the remedy."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ Attributes = dict[str, str]
 
 
 class FakeAccess(KubeAccess):
-    """An API that allows what ``allows`` says; ``crd`` and ``reviews`` may be errors that it answers with."""
+    """An API server that grants what ``allows`` returns True for; ``crd`` and ``reviews`` may be errors it
+    raises.
+    """
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class FakeAccess(KubeAccess):
         content_type: str = "",  # noqa: ARG002
         timeout_seconds: float | None = None,  # noqa: ARG002
     ) -> dict[str, Any]:
-        """Answer a look at the CRD, or a review."""
+        """Answer a read of the CRDs' kinds, or an access review."""
         if method == "GET":
             assert path == "/apis/eurekube.io/v1alpha1"
             if self.crd:
@@ -81,12 +83,12 @@ class FakeAccess(KubeAccess):
 
 
 def warnings(findings: list[CheckResult]) -> list[tuple[str, str, str]]:
-    """Check, subject and detail of what hampers."""
+    """Return check, subject and detail of each warning."""
     return [(one.check, one.subject, one.detail) for one in findings if one.verdict is Verdict.WARNING]
 
 
 def test_nothing_is_missing() -> None:
-    """Every right of the operator's roles is asked for, once, in all namespaces."""
+    """Every right of the operator's roles is reviewed once, for all namespaces."""
     access = FakeAccess()
     findings = check_kubernetes(access, ())
     assert warnings(findings) == []
@@ -123,7 +125,7 @@ def test_nothing_is_missing() -> None:
 def test_a_credential_by_plain_http_is_one_warning(
     urls: str, credentials: dict[str, str], expected: str | None
 ) -> None:
-    """It names the servers, and not the credential; what stays on this machine is not meant."""
+    """The warning names the servers without the credential; loopback addresses cause none."""
     found = check_encryption("default", Connection.parse(urls, **credentials))
     assert len(found) == len(warnings(found)) == (expected is not None)
     assert "s3cret" not in str(found)
@@ -131,7 +133,7 @@ def test_a_credential_by_plain_http_is_one_warning(
 
 
 def test_missing_verbs_are_named_by_namespace() -> None:
-    """Only what is missing is named, where it is missing, and what does not work without it."""
+    """A warning names the missing verb, its namespace, and what does not work without it."""
     access = FakeAccess(
         lambda asked: not (asked.get("namespace") == "b" and asked["verb"] in ("watch", "create"))
     )
@@ -147,7 +149,9 @@ def test_missing_verbs_are_named_by_namespace() -> None:
 
 
 def test_the_right_to_tell_clusters_apart() -> None:
-    """The one right outside of the watched namespaces is for one object, by its name."""
+    """The operator needs to read the namespace ``kube-system``, its only right outside the watched
+    namespaces.
+    """
     access = FakeAccess(lambda asked: asked["resource"] != "namespaces")
     ((_, subject, detail),) = warnings(check_kubernetes(access, ("a",)))
     assert subject == "get namespaces kube-system"
@@ -156,13 +160,13 @@ def test_the_right_to_tell_clusters_apart() -> None:
 
 
 def test_every_right_has_its_consequence() -> None:
-    """Each right has a sentence about the features that need it."""
+    """Each resource in the roles has a sentence about the features that need it."""
     rules = (*WORK, *GATE_WORK, *CLUSTER, *election("lease"), pulumi_stack("shop"))
     assert {resource for rule in rules for resource in rule.resources} == set(CONSEQUENCES)
 
 
 def test_gate_rights_are_checked_where_gates_are_served() -> None:
-    """In those namespaces, and nowhere else."""
+    """Rights for the readiness gate are reviewed only in the namespaces given for it."""
     access = FakeAccess(lambda asked: asked.get("subresource") != "status" or asked["resource"] != "pods")
     assert warnings(check_kubernetes(access, ("a", "b"))) == []
     ((_, subject, detail),) = warnings(check_kubernetes(access, ("a", "b"), gated=("b",)))
@@ -171,7 +175,7 @@ def test_gate_rights_are_checked_where_gates_are_served() -> None:
 
 
 def test_the_right_to_be_elected() -> None:
-    """It is needed in the Lease's namespace, and only where there is an election."""
+    """Rights to Leases are reviewed in the Lease's namespace, and only if there is an election."""
     access = FakeAccess(lambda asked: asked["resource"] != "leases")
     found = warnings(check_kubernetes(access, ("a",), ("ops", "eurekube-leader")))
     assert [subject for _, subject, _ in found] == [
@@ -182,7 +186,7 @@ def test_the_right_to_be_elected() -> None:
 
 
 def test_without_the_crd() -> None:
-    """The command that fixes it is named, and the rights are looked at all the same."""
+    """The warning gives the command that installs the CRDs, and the rights are still reviewed."""
     access = FakeAccess(crd=KubernetesError("not found", status_code=404))
     ((check, _, detail),) = warnings(check_kubernetes(access, ()))
     assert check == "crd"
@@ -191,7 +195,7 @@ def test_without_the_crd() -> None:
 
 
 def test_without_the_crd_of_stack_refreshes() -> None:
-    """Registering works all the same: a note, no warning."""
+    """A missing CRD StackRefresh is a note, since syncers work without it."""
     access = FakeAccess()
     access.kinds.remove("stackrefreshes")
     findings = check_kubernetes(access, ())
@@ -201,7 +205,7 @@ def test_without_the_crd_of_stack_refreshes() -> None:
 
 
 def test_a_stack_that_is_a_target() -> None:
-    """The right to have it run is for this one, in its namespace."""
+    """The operator needs the right to patch the target's Stack, in that Stack's namespace."""
     access = FakeAccess(lambda asked: asked["resource"] != "stacks" or asked["verb"] != "patch")
     ((_, subject, detail),) = warnings(check_kubernetes(access, (), None, [PulumiStack("pulumi", "prod")]))
     assert subject == "patch stacks prod in namespace pulumi"
@@ -217,39 +221,39 @@ def test_a_stack_that_is_a_target() -> None:
     ],
 )
 def test_an_api_that_does_not_tell(access: FakeAccess, subject: str, words: str) -> None:
-    """An unknown right is one warning, not one for each."""
+    """When the API server does not answer reviews, one warning replaces one for each right."""
     ((_, found, detail),) = warnings(check_kubernetes(access, ()))
     assert found == subject
     assert words in detail
 
 
 class FakePeer(Peer):
-    """A server that says ``answer`` of itself."""
+    """A server whose status is ``answer``."""
 
     def __init__(self, url: str, answer: ServerStatus | RegistryError, *, batches: bool = True) -> None:
         super().__init__(url, Connection((url,)))
         self.answer, self.batches = answer, batches
 
     def status(self) -> ServerStatus:
-        """The answer."""
+        """Return the answer, or raise it."""
         if isinstance(self.answer, RegistryError):
             raise self.answer
         return self.answer
 
     def list_instances(self) -> list[Instance]:
-        """None, or the same answer."""
+        """Return an empty list, or raise the answer."""
         self.status()
         return []
 
     def batch(self, items: Any) -> list[ItemResponse]:
-        """Nothing, or 404 where there are no batches."""
+        """Accept every item, or raise 404 if the server has no batches."""
         if not self.batches:
             raise RegistryRejected("no batches here", status_code=404)
         return [ItemResponse(200) for _ in items]
 
 
 def status(*replicas: str, ahead: float = 0.0) -> ServerStatus:
-    """A server that forwards to these."""
+    """Return the status of a server that replicates to these URLs."""
     return ServerStatus("0 days 00:03", 1, replicas, ahead)
 
 
@@ -261,7 +265,7 @@ def eureka(*servers: FakePeer, mode: BatchMode = BatchMode.AUTO) -> list[CheckRe
 
 
 def test_servers_that_answer() -> None:
-    """Reachable, and batches can be used where every server is configured."""
+    """Each server is reachable, and batches can be used since every peer is configured."""
     found = eureka(FakePeer("http://a/e", status("http://b/e")), FakePeer("http://b/e", status("http://a/e")))
     assert [(one.check, one.verdict) for one in found] == [
         ("eureka", Verdict.OK),
@@ -281,7 +285,7 @@ def test_servers_that_answer() -> None:
     ],
 )
 def test_why_batches_cannot_be_used(server: FakePeer, words: str) -> None:
-    """Worth knowing, and no warning; a replica's credentials do not show."""
+    """The reason is no warning, and contains no credentials of a peer's URL."""
     found = eureka(server)
     assert warnings(found) == []
     assert words in found[-1].detail
@@ -289,7 +293,7 @@ def test_why_batches_cannot_be_used(server: FakePeer, words: str) -> None:
 
 
 def test_a_chosen_mode_is_not_judged() -> None:
-    """A person's choice of rest or batch counts."""
+    """If a person chose the mode rest or batch, the check reports it without a verdict on batches."""
     assert eureka(FakePeer("http://a/e", status()), mode=BatchMode.REST)[-1].detail == "the mode is rest"
 
 
@@ -304,14 +308,14 @@ def test_a_chosen_mode_is_not_judged() -> None:
     ],
 )
 def test_servers_that_hamper(answer: ServerStatus | RegistryError, words: str) -> None:
-    """Each is named by its URL, with what is wrong."""
+    """A warning names the server's URL and what is wrong."""
     ((_, subject, detail),) = warnings(eureka(FakePeer("http://a/e", answer)))
     assert subject == "default http://a/e"
     assert words in detail
 
 
 def test_an_operator_that_ends_at_once_leaves_no_check_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A later look is not asked of a cluster that the operator has left."""
+    """A check that is scheduled for later is not run after the operator has ended."""
     asked: list[object] = []
     monkeypatch.setattr(selfcheck, "check", asked.append)
     before = set(threading.enumerate())

@@ -1,4 +1,4 @@
-"""The operator's flags and environment: what they mean, and one sentence for each that cannot be used."""
+"""The operator's flags, environment and file: what they mean, and the error for each unusable value."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ SECRET = "pa55-w0rd"
 
 
 def parser() -> argparse.ArgumentParser:
-    """The operator's command line."""
+    """Return a parser of the operator's flags."""
     result = argparse.ArgumentParser(allow_abbrev=False)
     add_settings(result)
     return result
 
 
 def settings(*flags: str, **environment: str) -> Settings:
-    """The settings of these flags and variables, with a Eureka URL."""
+    """Return the settings from these flags and variables, with a Eureka URL."""
     return settings_from(vars(parser().parse_args(flags)), {**URL, **environment})
 
 
 def default(of: Settings) -> Connection:
-    """The connection that --eureka-url describes."""
+    """Return the connection that --eureka-url describes."""
     return of.connections["default"]
 
 
 def test_defaults() -> None:
-    """A Eureka URL is all that must be said."""
+    """A Eureka URL is the only required setting."""
     result = settings(POD_NAME="pod-1")
     assert result == Settings(connections=result.connections, pod_name="pod-1", lease_name="eurekube-leader")
     assert default(result) == Connection(("http://a/eureka",))
@@ -47,7 +47,7 @@ def test_defaults() -> None:
 
 
 def test_flags_win_over_the_environment() -> None:
-    """Where both say something, the flag counts; an empty one says nothing."""
+    """A flag wins over its variable; an empty flag or variable counts as not given."""
     result = settings("--cluster-name", "flag", "--eureka-url=http://b/e", CLUSTER_NAME="variable")
     assert result.cluster_name == "flag"
     assert default(result).service_urls == ("http://b/e",)
@@ -84,14 +84,14 @@ def test_flags_win_over_the_environment() -> None:
     ],
 )
 def test_the_environment_says_the_same(variable: str, value: str, field: str, expected: object) -> None:
-    """Each flag's variable is its name in capitals, and both are read alike."""
+    """Each flag's variable is the flag's name in capitals, and has the same form."""
     flag = "--" + variable.lower().replace("_", "-")
     assert getattr(settings(**{variable: value}), field) == expected
     assert getattr(settings(flag, value), field) == expected
 
 
 def test_names_that_may_be_published() -> None:
-    """By namespace and name, in any case; a star is any."""
+    """``PUBLISH`` lists pairs of namespace and name, in any case; a star stands for any name."""
     result = settings(PUBLISH="shop=Ratings,platform=*")
     assert result.may_publish("shop", "RATINGS")
     assert not result.may_publish("shop", "stars")
@@ -100,7 +100,7 @@ def test_names_that_may_be_published() -> None:
 
 
 def test_the_lease_is_the_operators_own() -> None:
-    """Named for it, and in its pod's namespace by default."""
+    """The Lease's name contains the operator's name; its default namespace is the pod's."""
     assert settings(OPERATOR_NAME="blue").lease_name == "blue-leader"
     assert settings(POD_NAMESPACE="ops").lease_namespace == "ops"
     assert settings(POD_NAMESPACE="ops", LEASE_NAMESPACE="other").lease_namespace == "other"
@@ -111,14 +111,14 @@ def test_the_lease_is_the_operators_own() -> None:
 
 
 def test_the_drain_follows_from_the_lease() -> None:
-    """Callers' caches at their defaults, and until another replica has taken over."""
+    """The drain covers callers' default caches and the time until another replica leads."""
     assert settings().needed_drain_seconds == 120
     longer = settings(LEASE_DURATION_SECONDS="30", RETRY_PERIOD_SECONDS="5")
     assert longer.needed_drain_seconds == 138
 
 
 def test_what_callers_need_to_learn_follows_from_the_drain() -> None:
-    """Without the take-over, for which a pod that waits is waited for by nobody."""
+    """The time until callers know a new pod is the drain without the time of a change of leader."""
     assert settings().known_after_seconds == 102
     assert settings(LEASE_DURATION_SECONDS="30").known_after_seconds == 102
     assert settings(DRAIN_SECONDS="60").known_after_seconds == 42
@@ -127,7 +127,7 @@ def test_what_callers_need_to_learn_follows_from_the_drain() -> None:
 
 
 def test_gates_are_served_where_the_settings_say_so() -> None:
-    """A star is every namespace that is watched."""
+    """A star in ``GATE_NAMESPACE`` stands for every watched namespace."""
     assert settings().gated == ()
     assert settings(GATE_NAMESPACE="shop,team").gated == ("shop", "team")
     assert settings(GATE_NAMESPACE="*").gated == (None,)
@@ -135,13 +135,13 @@ def test_gates_are_served_where_the_settings_say_so() -> None:
 
 
 def test_gates_are_not_served_where_syncers_are_not_seen() -> None:
-    """They would be opened, since no syncer seems to want the pods."""
+    """In an unwatched namespace every gate would be opened, since no syncer would seem to select its pods."""
     with pytest.raises(ConfigurationError, match="--gate-namespace names team, and --watch-namespace does"):
         settings(GATE_NAMESPACE="shop,team", WATCH_NAMESPACE="shop")
 
 
 def test_kubeconfig_of_the_environment_is_the_clients() -> None:
-    """KUBECONFIG may list several files, and is left to the Kubernetes client."""
+    """The variable KUBECONFIG may list several files, and only the Kubernetes client reads it."""
     assert settings(KUBECONFIG="/a:/b").kubeconfig is None
     assert settings("--kubeconfig", "/a").kubeconfig == "/a"
 
@@ -164,7 +164,7 @@ def test_kubeconfig_of_the_environment_is_the_clients() -> None:
     ],
 )
 def test_a_value_that_cannot_be_used(flag: str, value: str) -> None:
-    """The message names the flag and repeats the value."""
+    """The one-line message names the flag and repeats the value."""
     with pytest.raises(ConfigurationError) as caught:
         settings(flag, value)
     assert str(caught.value).startswith(f"{flag}: ")
@@ -182,20 +182,20 @@ def test_a_value_that_cannot_be_used(flag: str, value: str) -> None:
     ],
 )
 def test_values_that_others_check(flag: str, value: str, words: str) -> None:
-    """Names, files and URLs are checked by those who use them, who say what is wrong with which."""
+    """An unusable name, file or URL is reported with its flag, although another module checks it."""
     with pytest.raises(ConfigurationError) as caught:
         settings(flag, value)
     assert words in str(caught.value)
 
 
 def test_no_eureka() -> None:
-    """Without a URL the message says where to set one."""
+    """Without a URL the error names the flag and the variable that set one."""
     with pytest.raises(ConfigurationError, match="--eureka-url or EUREKA_URL"):
         settings_from({}, {})
 
 
 def test_secrets_are_no_flags() -> None:
-    """Flags can be read by every process of the machine: they name files with secrets."""
+    """Every process of the machine can read flags: a flag names a file with a secret instead."""
     secret = {name for name in vars(parser().parse_args([])) if re.search("password|secret|token", name)}
     assert secret == {"eureka_password_file", "eureka_token_file"}
     with pytest.raises(SystemExit):
@@ -203,7 +203,7 @@ def test_secrets_are_no_flags() -> None:
 
 
 def test_every_flag_names_its_variable() -> None:
-    """The help has the environment's name of each flag."""
+    """The help text of each flag contains its environment variable."""
     helps = re.split(r"^  --", parser().format_help(), flags=re.MULTILINE)
     reported = {text.split(maxsplit=1)[0].replace("-", "_"): text for text in helps[1:]}
     assert reported.keys() == vars(parser().parse_args([])).keys()
@@ -211,7 +211,7 @@ def test_every_flag_names_its_variable() -> None:
 
 
 def test_secrets_from_files(tmp_path: Path) -> None:
-    """A mounted file wins over a variable, and its line end is no part of the secret."""
+    """A secret's file wins over its variable, and its final line end is dropped."""
     path = tmp_path / "password"
     path.write_text(f"{SECRET}\n")
     result = settings(EUREKA_USER="ann", EUREKA_PASSWORD="x", EUREKA_PASSWORD_FILE=str(path))
@@ -219,7 +219,7 @@ def test_secrets_from_files(tmp_path: Path) -> None:
 
 
 def test_a_secrets_file_that_is_not_there(tmp_path: Path) -> None:
-    """The message names the variable, the file and why."""
+    """The message names the variable, the file and the reason."""
     with pytest.raises(
         ConfigurationError, match=r"EUREKA_PASSWORD_FILE: .*none cannot be read \(No such file"
     ):
@@ -227,7 +227,7 @@ def test_a_secrets_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_nothing_shows_a_secret() -> None:
-    """Settings can be printed: no password is in them."""
+    """The repr of settings contains no password."""
     result = settings(EUREKA_USER="ann", EUREKA_PASSWORD=SECRET)
     assert default(result).password == SECRET
     assert SECRET not in repr(result)
@@ -247,26 +247,26 @@ def test_nothing_shows_a_secret() -> None:
     ],
 )
 def test_who_may_select_where(pairs: str, source: str, target: str, expected: bool) -> None:
-    """Other namespaces' Services may be published only where a pair allows it."""
+    """A syncer may select another namespace's Services only if a pair in ``CROSS_NAMESPACE`` allows it."""
     assert settings(CROSS_NAMESPACE=pairs).may_select(source, target) is expected
 
 
 def test_watched_namespaces() -> None:
-    """All namespaces are watched, or those that are named."""
+    """All namespaces are watched unless some are named."""
     assert settings().watches("any")
     assert settings(WATCH_NAMESPACE="a").watches("a")
     assert not settings(WATCH_NAMESPACE="a").watches("b")
 
 
 def written(tmp_path: Path, text: str) -> str:
-    """A configuration file."""
+    """Write a configuration file, and return its path."""
     path = tmp_path / "eurekube.yaml"
     path.write_text(text)
     return str(path)
 
 
 def test_a_file_says_the_same(tmp_path: Path) -> None:
-    """Its keys are the flags' names; lists may be lists, numbers numbers, and truths truths."""
+    """A file's keys are the flags' names; its values may be YAML lists, numbers and booleans."""
     password = tmp_path / "password"
     password.write_text(f"{SECRET}\n")
     file = written(
@@ -294,7 +294,7 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
 
 
 def test_flag_then_environment_then_file_then_default(tmp_path: Path) -> None:
-    """The nearest to anyone who starts the operator wins, for each setting on its own; secrets, too."""
+    """The order applies to each setting on its own, secrets included."""
     password = tmp_path / "password"
     password.write_text("from-file")
     file = written(
@@ -321,7 +321,7 @@ def test_flag_then_environment_then_file_then_default(tmp_path: Path) -> None:
 
 
 def test_named_connections(tmp_path: Path) -> None:
-    """Further Eureka clusters have names, and URLs, credentials and modes of their own."""
+    """Each further Eureka in the file has a name, URLs, credentials and a mode of its own."""
     token = tmp_path / "token"
     token.write_text("t0ken")
     file = written(
@@ -382,7 +382,7 @@ def test_named_connections(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_in_a_file(tmp_path: Path, text: str, sentence: str) -> None:
-    """One sentence: which file, which key, what is wrong, and what would do."""
+    """A one-line message names the file, the key, the fault and a value that works."""
     file = written(tmp_path, text)
     with pytest.raises(ConfigurationError) as caught:
         settings_from({"config": file}, URL)
@@ -391,13 +391,13 @@ def test_what_is_wrong_in_a_file(tmp_path: Path, text: str, sentence: str) -> No
 
 
 def test_a_file_that_is_not_there() -> None:
-    """The message says who named it."""
+    """The message names the flag or variable that gave the file."""
     with pytest.raises(ConfigurationError, match=r"^CONFIG: /none.yaml cannot be read \(No such file"):
         settings_from({}, {**URL, "CONFIG": "/none.yaml"})
 
 
 def test_an_option_may_have_a_meaning_for_an_empty_text() -> None:
-    """An empty text says nothing, unless the option says what it means."""
+    """An empty value counts as not given, unless the option defines what it means."""
     for empty, expected in ((None, "unset"), ("off", "off")):
         option = Option("a", "X", TEXT, "unset", "", empty=empty)
         assert option.read(texts_of([option], {"a": ""}, {}).get("a")) == expected
@@ -405,7 +405,7 @@ def test_an_option_may_have_a_meaning_for_an_empty_text() -> None:
 
 
 def test_actions_are_no_settings() -> None:
-    """A request for one start is a flag only: a file cannot make every start a dry run."""
+    """Actions such as ``--dry-run`` are flags only: a file cannot turn every start into a dry run."""
     result = argparse.ArgumentParser()
     add_flags(result)
     names = {name.replace("_", "-") for name in vars(result.parse_args([]))}
@@ -414,5 +414,5 @@ def test_actions_are_no_settings() -> None:
 
 
 def test_the_page_of_flags_is_what_the_options_say() -> None:
-    """docs/reference/flags.md is written from the table: `make flags`."""
+    """`make flags` writes docs/reference/flags.md from the table of options."""
     assert flags_page() == (ROOT / "docs" / "reference" / "flags.md").read_text()

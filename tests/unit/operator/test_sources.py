@@ -1,4 +1,4 @@
-"""The memory of the cluster's objects, and the syncers that a change concerns."""
+"""The operator's copy of the cluster's objects, and the syncers that a change concerns."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ _names = st.sampled_from(["rating", "order"])
 def test_what_is_left_out_means_nothing(
     mode: Mode, advertise: Advertise, services: list[Object], slices: list[Object]
 ) -> None:
-    """The mapping finds the same in the kept fields as in the whole objects, and trimming twice is once."""
+    """Trimmed Services and slices map to the same instances as whole ones, and trimming them again changes
+    nothing.
+    """
     syncer = Syncer("shop", "x", mode, Selector("shop", "rating"), "rating", advertise=advertise)
     cluster = Cluster("eks", "uid")
     kept_services, kept_slices = [trim_service(one) for one in services], [trim_slice(one) for one in slices]
@@ -60,7 +62,7 @@ def test_what_is_left_out_means_nothing(
 
 @given(strategies.slices(_names), strategies.slices(_names))
 def test_what_was_kept_before_does_not_matter(earlier: list[Object], later: list[Object]) -> None:
-    """A slice is kept as if it were new, whatever was kept of it before."""
+    """A slice is trimmed to the same result with or without an earlier copy of it."""
     for before, after in zip(earlier, later, strict=False):
         assert trim_slice(after, trim_slice(before)) == trim_slice(after)
         kept = trim_slice(after)
@@ -83,7 +85,9 @@ def test_what_was_kept_before_does_not_matter(earlier: list[Object], later: list
     ],
 )
 def test_only_an_endpoint_that_changed_is_kept_again(changed: Object) -> None:
-    """The others stay the objects that they were, wherever they stand, so that nobody compares them again."""
+    """Unchanged endpoints of a changed slice stay the same Python objects at any position, so that nobody
+    compares them.
+    """
 
     def slice_of(*endpoints: Object) -> Object:
         return {"metadata": {"namespace": "shop", "name": "x"}, "endpoints": deepcopy(list(endpoints))}
@@ -108,13 +112,13 @@ def test_only_an_endpoint_that_changed_is_kept_again(changed: Object) -> None:
 
 
 def test_field_managers_are_left_out() -> None:
-    """A syncer is kept whole, but for the list of who wrote which field."""
+    """A syncer is kept whole except for ``managedFields``."""
     syncer: Object = {"metadata": {"name": "a", "managedFields": [{}], "uid": "u"}, "spec": {"mode": "pod"}}
     assert trim_own(syncer) == {"metadata": {"name": "a", "uid": "u"}, "spec": {"mode": "pod"}}
 
 
 class SourceChanges:
-    """Sources that are fed by hand, and whom they inform."""
+    """Sources that a test feeds by hand, and a record of the syncers they report."""
 
     def __init__(self) -> None:
         self.concerned: list[tuple[str, str]] = []
@@ -150,7 +154,7 @@ class SourceChanges:
 def syncer(
     name: str = "rating", app: str = "rating", namespace: str | None = None, **metadata: Any
 ) -> Object:
-    """A syncer in ``team``."""
+    """Return a syncer in the namespace ``team``."""
     selector = {"app": app, **({"namespace": namespace} if namespace else {})}
     return {
         "metadata": {"namespace": "team", "name": name, "uid": "u", **metadata},
@@ -159,12 +163,12 @@ def syncer(
 
 
 def service(name: str, app: str | None = None, namespace: str = "team") -> Object:
-    """A Service."""
+    """Return a Service."""
     return {"metadata": {"namespace": namespace, "name": name, "labels": {"app": app} if app else {}}}
 
 
 def test_a_syncer_concerns_itself() -> None:
-    """A new, changed or deleted syncer is looked at."""
+    """A syncer that is new, changed or deleted is reconciled."""
     changes = SourceChanges()
     key = ("team", "rating")
     assert changes.syncer(None, syncer()) == [key]
@@ -174,14 +178,18 @@ def test_a_syncer_concerns_itself() -> None:
 
 
 def test_our_own_status_is_no_reason_to_reconcile() -> None:
-    """A change of status or version comes from ourselves."""
+    """A change of a syncer's status or version, which the operator's own write causes, triggers no
+    reconcile.
+    """
     changes = SourceChanges()
     changes.syncer(None, syncer())
     assert changes.syncer(syncer(), {**syncer(resourceVersion="2"), "status": {"desired": 1}}) == []
 
 
 def test_somebody_elses_status_is_a_reason_to_reconcile() -> None:
-    """A killed leader's late write is such a status."""
+    """A status that differs from the operator's own, such as a killed leader's late write, triggers a
+    reconcile.
+    """
     changes = SourceChanges()
     changes.syncer(None, syncer())
     changes.is_overwritten = True
@@ -193,7 +201,7 @@ def test_somebody_elses_status_is_a_reason_to_reconcile() -> None:
 
 
 def test_a_service_concerns_those_who_select_it() -> None:
-    """By label or name, in the namespace that a syncer selects in."""
+    """A syncer selects a Service by label or name, in the namespace of its selector."""
     changes = SourceChanges()
     changes.syncer(None, syncer("one"))
     changes.syncer(None, syncer("two"))
@@ -204,7 +212,7 @@ def test_a_service_concerns_those_who_select_it() -> None:
 
 
 def test_a_relabelled_service_concerns_both_sides() -> None:
-    """A Service that changes its label leaves one syncer and comes to another."""
+    """A Service whose label changes triggers the syncer that it leaves and the one that it joins."""
     changes = SourceChanges()
     changes.syncer(None, syncer("one", app="a"))
     changes.syncer(None, syncer("two", app="b"))
@@ -212,7 +220,9 @@ def test_a_relabelled_service_concerns_both_sides() -> None:
 
 
 def test_a_syncer_that_selects_elsewhere_is_left_in_peace() -> None:
-    """After its selector changed, or it was deleted, the old Service concerns it no more."""
+    """After a syncer's selector changed or the syncer was deleted, the formerly selected Service triggers
+    no reconcile.
+    """
     changes = SourceChanges()
     changes.syncer(None, syncer())
     changes.syncer(syncer(), syncer(app="other"))
@@ -224,7 +234,7 @@ def test_a_syncer_that_selects_elsewhere_is_left_in_peace() -> None:
 
 
 def test_labels_select_too() -> None:
-    """A syncer that names labels is concerned by the Services that have all of them, or had."""
+    """A Service triggers a syncer with ``matchLabels`` if it has, or had, all of those labels."""
     changes = SourceChanges()
     selecting: Object = {
         "metadata": {"namespace": "team", "name": "one", "uid": "u"},
@@ -246,7 +256,9 @@ def test_labels_select_too() -> None:
 
 
 def test_a_syncer_that_cannot_be_read_selects_nothing() -> None:
-    """It is looked at, so that its status says why; no Service concerns it."""
+    """A syncer with an invalid spec is reconciled, so that its status gives the reason; no Service
+    triggers it.
+    """
     changes = SourceChanges()
     broken: Object = {"metadata": {"namespace": "team", "name": "x", "uid": "u"}, "spec": {"mode": "pod"}}
     assert changes.syncer(None, broken) == [("team", "x")]
@@ -254,7 +266,7 @@ def test_a_syncer_that_cannot_be_read_selects_nothing() -> None:
 
 
 class Counting(dict[str, Any]):
-    """An object that counts how often it is looked into."""
+    """A dictionary that counts the reads of its items."""
 
     looks = 0
 
@@ -264,7 +276,7 @@ class Counting(dict[str, Any]):
 
 
 def test_a_look_costs_its_own_services_only() -> None:
-    """However many Services and slices the namespace has, those of others are not looked into."""
+    """A selection reads no Service or slice of other applications, however many the namespace has."""
     index = Index()
     for number in range(200):
         name = f"other-{number}"
@@ -299,7 +311,7 @@ def test_a_look_costs_its_own_services_only() -> None:
 
 
 class Watched:
-    """A reflector that only says whether it runs."""
+    """A reflector that only records whether it runs and whether its first list is complete."""
 
     def __init__(self, on_synced: Callable[[], None]) -> None:
         self.on_synced = on_synced
@@ -307,21 +319,21 @@ class Watched:
         self.failure = None
 
     def start(self) -> None:
-        """Run."""
+        """Record that the reflector runs."""
         self.is_running = True
 
     def stop(self) -> None:
-        """End."""
+        """Record that the reflector has ended."""
         self.is_running = False
 
     def sync(self) -> None:
-        """The first list is complete."""
+        """Complete the first list, and report it."""
         self.is_synced = True
         self.on_synced()
 
 
 def test_what_is_needed_on_demand_is_watched_only_then() -> None:
-    """The first syncer that needs a namespace's pods starts the watch, the last one ends it."""
+    """The first syncer that needs a namespace's pods starts their watch; the watch ends with the last one."""
     made: dict[str | None, Watched] = {}
     concerned: list[tuple[str, str]] = []
 
@@ -351,7 +363,7 @@ def test_what_is_needed_on_demand_is_watched_only_then() -> None:
 
 
 def test_of_pods_and_nodes_little_is_kept() -> None:
-    """A pod's labels; a node's addresses, and whether it is ready."""
+    """A pod's labels are kept, and a node's addresses and condition Ready."""
     pod = {"metadata": {"namespace": "shop", "name": "a", "labels": {"v": "1"}, "annotations": {"x": "y"}}}
     assert trim_pod(pod) == {"metadata": {"namespace": "shop", "name": "a"}, "labels": {"v": "1"}}
     ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": "now"}
@@ -373,7 +385,7 @@ def test_of_pods_and_nodes_little_is_kept() -> None:
 
 
 class TwoNamespaces(KubeAccess):
-    """Nothing is in ``open``; of ``closed`` only the syncers may be listed, which are none."""
+    """An API server without objects that denies lists in the namespace ``closed``, except of syncers."""
 
     def __init__(self) -> None:
         super().__init__(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
@@ -381,19 +393,21 @@ class TwoNamespaces(KubeAccess):
         self.ended = threading.Event()
 
     def request(self, method: str, path: str, *_: Any, **__: Any) -> Object:
-        """A list."""
+        """Return an empty list, or raise 403."""
         if "/closed/" in path and not self.is_open and "eurekasyncers" not in path:
             raise KubernetesError(f"{method} {path}: forbidden", status_code=403)
         return {"metadata": {"resourceVersion": "1"}, "items": []}
 
     def watch(self, *_: Any, **__: Any) -> Iterator[Object]:
-        """Silence."""
+        """Report no change."""
         self.ended.wait(60)
         yield from ()
 
 
 def test_a_namespace_that_may_not_be_read_stops_no_other() -> None:
-    """It is named with the reason, nothing is certain in it, and it is read as soon as that is allowed."""
+    """The namespace is named with the reason, its syncers are in doubt, and it is read as soon as that is
+    allowed.
+    """
     access = TwoNamespaces()
     sources = Sources(access, CLUSTER, ("open", "closed"), lambda _: None)
 
@@ -423,7 +437,7 @@ def test_a_namespace_that_may_not_be_read_stops_no_other() -> None:
 
 
 def test_a_cluster_that_may_not_be_read_is_no_single_namespace() -> None:
-    """Without any right nothing is settled: a new replica must not replace one that works."""
+    """If every list is denied the sources are not settled: a new replica must not replace one that works."""
     access = TwoNamespaces()
     sources = Sources(access, CLUSTER, (), lambda _: None)
     for group in (sources.syncers, sources.services, sources.slices):
@@ -433,7 +447,9 @@ def test_a_cluster_that_may_not_be_read_is_no_single_namespace() -> None:
 
 
 def test_only_what_syncers_select_counts_as_wanted() -> None:
-    """A large cluster that has just begun to move is no reason for batches."""
+    """The count of wanted instances, by which the operator chooses batches, leaves out endpoints that no
+    syncer selects.
+    """
     operator = RunningOperator()
     operator.syncer("rating")
     operator.syncer("order", spec={"mode": "service", "selector": {"app": "order"}, "eureka": "other"})
@@ -457,7 +473,7 @@ def test_only_what_syncers_select_counts_as_wanted() -> None:
 
 @pytest.mark.parametrize("pod", ["rating-1", "rating.1", "10.0.0.1", "2001:db8::1"])
 def test_what_terminates_is_looked_up_by_what_the_id_says(pod: str) -> None:
-    """Pod, or address where there is none, and namespace, whatever signs they have."""
+    """An instance's id yields namespace and pod, or address, also if they contain dots or colons."""
     sources = SourceChanges().sources
     (slices,) = sources.slices.reflectors
     target = {"kind": "Pod", "name": pod} if "rating" in pod else None

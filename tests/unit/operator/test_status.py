@@ -1,4 +1,4 @@
-"""A syncer's status: conditions whose times mean something, written beside the work."""
+"""A syncer's status: transition times of conditions, and its writes by a thread of their own."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ CONFLICT = Report(
 
 
 def syncer(status: dict[str, Any] | None = None, generation: int = 1, name: str = "rating") -> dict[str, Any]:
-    """A syncer with its current status."""
+    """Return a syncer with this status."""
     return {"metadata": {"namespace": "shop", "name": name, "generation": generation}, "status": status}
 
 
 def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
-    """The condition of this type."""
+    """Return the status' condition of this type."""
     (found,) = [item for item in status["conditions"] if item["type"] == kind]
     return dict(found)
 
 
 def test_the_first_status() -> None:
-    """A syncer that never had a status gets a complete one."""
+    """A syncer without a status gets a complete one."""
     assert status_of(syncer(), SYNCED, EARLIER) == {
         "observedGeneration": 1,
         "conditions": [
@@ -79,7 +79,7 @@ def test_the_first_status() -> None:
 
 
 def test_a_transition_time_is_kept_while_nothing_turns() -> None:
-    """Another reason or generation is no transition; only another state is."""
+    """``lastTransitionTime`` changes with a condition's status, not with its reason or generation."""
     before = status_of(syncer(), SYNCED, EARLIER)
     same = status_of(syncer(before, generation=2), SYNCED, LATER)
     assert condition(same, "Ready")["lastTransitionTime"] == "2026-01-02T03:04:05Z"
@@ -89,7 +89,7 @@ def test_a_transition_time_is_kept_while_nothing_turns() -> None:
 
 
 def test_a_problem_is_a_condition_of_its_own() -> None:
-    """Ready says that something is wrong, and the problem's condition says what."""
+    """Ready turns False, and a condition named after the problem turns True with its message."""
     status = status_of(syncer(), CONFLICT, EARLIER)
     assert condition(status, "Ready")["status"] == "False"
     assert condition(status, "Conflict")["status"] == "True"
@@ -99,7 +99,9 @@ def test_a_problem_is_a_condition_of_its_own() -> None:
 
 
 def test_a_problem_that_is_over_is_resolved() -> None:
-    """A condition that was True turns False with a new time, and one that never was stays absent."""
+    """A solved problem's condition turns False with the reason Resolved; a problem that never occurred has
+    no condition.
+    """
     before = status_of(syncer(), CONFLICT, EARLIER)
     after = status_of(syncer(before), SYNCED, LATER)
     resolved = condition(after, "Conflict")
@@ -109,7 +111,7 @@ def test_a_problem_that_is_over_is_resolved() -> None:
 
 
 def test_what_is_not_known_yet_stays_as_it_is() -> None:
-    """An operator that has just begun to lead resolves nothing that it has not looked at."""
+    """A new leader leaves a problem's condition unchanged until it has examined that problem itself."""
     short = replace(SYNCED, problems={"DrainTooShort": Problem("DrainTooShort", "20 s")})
     before = status_of(syncer(), short, EARLIER)
     after = status_of(syncer(before, 2), replace(SYNCED, unknown=frozenset({"DrainTooShort"})), LATER)
@@ -119,13 +121,13 @@ def test_what_is_not_known_yet_stays_as_it_is() -> None:
 
 
 def test_long_messages_are_cut() -> None:
-    """A message never makes the API refuse the status."""
+    """A message is cut to the length that the API server accepts."""
     long = replace(CONFLICT, ready=Problem("Conflict", "x" * 100_000))
     assert len(condition(status_of(syncer(), long, EARLIER), "Ready")["message"]) <= 32768
 
 
 class Access:
-    """An API that takes what is written, fails on request, and can be held up."""
+    """An API server that records writes; a test may have it fail or wait."""
 
     def __init__(self) -> None:
         self.written: list[tuple[str, dict[str, Any]]] = []
@@ -138,7 +140,7 @@ class Access:
     def request(
         self, method: str, path: str, query: Any = None, body: Any = None, content_type: str = ""
     ) -> Any:
-        """Take a write."""
+        """Record a write, or raise the error that a test has set."""
         assert (method, query, content_type) == ("PATCH", None, "application/merge-patch+json")
         self.asked += 1
         self.sent.append(body["status"])
@@ -150,7 +152,7 @@ class Access:
 
 
 def test_only_the_newest_is_written() -> None:
-    """While one write is under way, of all further reports of a syncer the last counts."""
+    """Of several reports during a write only the last one is written."""
     access = Access()
     access.go_on.clear()
     writer = StatusWriter(access)  # type: ignore[arg-type]
@@ -167,7 +169,7 @@ def test_only_the_newest_is_written() -> None:
 
 
 def test_what_stands_there_already_is_not_written() -> None:
-    """The time of the last reconcile alone is not worth a write."""
+    """A status that differs only in the time of the last reconcile is not written."""
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
@@ -177,7 +179,7 @@ def test_what_stands_there_already_is_not_written() -> None:
 
 
 def test_what_we_wrote_is_known_before_the_watch_brings_it() -> None:
-    """A second report of the same is no second write, although the object at hand is still the old one."""
+    """A second equal report causes no write, although the reported object still has its old status."""
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
@@ -189,7 +191,7 @@ def test_what_we_wrote_is_known_before_the_watch_brings_it() -> None:
 
 
 def test_what_was_perhaps_written_is_written_over() -> None:
-    """The answer to a write was lost: it may stand, although something else was known to stand before."""
+    """After a write without an answer the next status is written even if it equals the last confirmed one."""
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
@@ -205,7 +207,7 @@ def test_what_was_perhaps_written_is_written_over() -> None:
 
 
 def test_a_syncer_that_is_gone_is_no_error() -> None:
-    """A 404 is not tried again."""
+    """A write that is answered with 404 is not repeated."""
     access = Access()
     access.error = KubernetesError("gone", status_code=404)
     writer = StatusWriter(access)  # type: ignore[arg-type]
@@ -217,7 +219,7 @@ def test_a_syncer_that_is_gone_is_no_error() -> None:
 
 
 def test_a_stop_does_not_hammer_an_api_that_refuses() -> None:
-    """A write that fails at the end is tried at most once more, and the stop does not wait for it."""
+    """During the stop a failed write is repeated at most once, and the stop does not wait for it."""
     access = Access()
     access.error = KubernetesError("away", status_code=503)
     writer = StatusWriter(access)  # type: ignore[arg-type]
@@ -233,7 +235,9 @@ def test_a_stop_does_not_hammer_an_api_that_refuses() -> None:
 
 
 def test_a_turn_does_not_wait_for_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counts that go on changing are written more and more seldom; a condition that turns is written soon."""
+    """Counts that keep changing are written at growing intervals; a condition that changes is written
+    soon.
+    """
     monkeypatch.setattr(module, "SHORTEST_INTERVAL_SECONDS", 0.1)
     monkeypatch.setattr(module, "LONGEST_INTERVAL_SECONDS", 1000.0)
     access = Access()
@@ -253,7 +257,7 @@ def test_a_turn_does_not_wait_for_counts(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_write_that_ends_under_another_leader_is_not_remembered() -> None:
-    """The other leader's later writes would stay if this one's were taken for the present."""
+    """A remembered write would hide that the other leader has changed the status since."""
     access = Access()
     access.go_on.clear()
     writer = StatusWriter(access)  # type: ignore[arg-type]
@@ -269,7 +273,7 @@ def test_a_write_that_ends_under_another_leader_is_not_remembered() -> None:
 
 
 def test_a_syncer_that_is_gone_takes_no_other_ones_write_along() -> None:
-    """Another syncer's write, made while the first was forgotten, is remembered."""
+    """Forgetting one syncer during another syncer's write does not lose that write's result."""
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
@@ -287,14 +291,16 @@ def test_a_syncer_that_is_gone_takes_no_other_ones_write_along() -> None:
 
 
 def standing(status: dict[str, Any], version: int) -> dict[str, Any]:
-    """The syncer with this status, as the watch brings it."""
+    """Return the syncer with this status and resource version, as the watch delivers it."""
     found = syncer(status)
     found["metadata"]["resourceVersion"] = str(version)
     return found
 
 
 def test_a_late_status_of_another_replica_is_written_over() -> None:
-    """The API server carried out what a leader asked for that was killed since; nothing else is reported."""
+    """A killed leader's write may arrive after this leader's; a newer status with another content counts
+    as overwritten.
+    """
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
@@ -312,7 +318,7 @@ def test_a_late_status_of_another_replica_is_written_over() -> None:
 
 
 def test_a_late_status_over_one_that_was_found_right_is_written_over() -> None:
-    """A new leader writes nothing where the status is right, and knows that status."""
+    """A new leader that found the status right, and wrote nothing, still notices a later foreign one."""
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
@@ -326,7 +332,9 @@ def test_a_late_status_over_one_that_was_found_right_is_written_over() -> None:
 
 
 def test_the_status_that_is_being_written_is_ours() -> None:
-    """The watch may bring it before the answer comes."""
+    """The watch may deliver the operator's own status before the write is answered; it does not count as
+    foreign.
+    """
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
@@ -343,7 +351,7 @@ def test_the_status_that_is_being_written_is_ours() -> None:
 
 
 def test_thousands_at_once_cost_as_much_each_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new leader of a large cluster reports each syncer without walking over the others."""
+    """The work for one report does not grow with the number of other syncers that wait."""
     monkeypatch.setattr(RateLimiter, "pause", staticmethod(lambda _: None))
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Syncers of namespaces that an operator does not watch, at a registry in memory and a played API."""
+"""The search for syncers in unwatched namespaces that no operator serves."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ KEY = ("pay", "billing")
 
 
 class Api:
-    """Holds syncers, and takes what is written to their statuses."""
+    """An API server with syncers, which records the writes of their statuses."""
 
     def __init__(self, *items: dict[str, Any]) -> None:
         self.items = {one["metadata"]["namespace"]: one for one in items}
         self.patched: list[str] = []
 
     def pages(self, path: str) -> Iterator[dict[str, Any]]:
-        """All syncers."""
+        """List all syncers."""
         assert path == "/apis/eurekube.io/v1alpha1/eurekasyncers"
         yield {"items": list(self.items.values())}
 
@@ -43,18 +43,18 @@ class Api:
 
 
 class Events:
-    """Takes Events."""
+    """A recorder that keeps each Event's namespace and reason."""
 
     def __init__(self) -> None:
         self.published: list[tuple[str, str]] = []
 
     def record(self, regarding: dict[str, Any], _kind: object, reason: str, _note: str) -> None:
-        """Note it."""
+        """Keep an Event's namespace and reason."""
         self.published.append((regarding["metadata"]["namespace"], reason))
 
 
 class Scene:
-    """An operator of the namespace ``shop`` that looks when it is asked to."""
+    """An operator of the namespace ``shop`` that searches when a test calls it."""
 
     def __init__(self, *dropped: str, namespaces: tuple[str, ...] = ("shop",)) -> None:
         self.api = Api(syncer("shop", resourceVersion="1"), syncer("pay", resourceVersion="1"))
@@ -74,7 +74,7 @@ class Scene:
         )
 
     def renewed(self, at: float) -> None:
-        """Somebody renewed what the syncer has then."""
+        """Register an instance of the syncer ``pay/billing`` that was renewed at this time."""
         metadata = {OWNER_KEY: "cluster/east/pay/billing", CLUSTER_UID_KEY: "uid-1"}
         id_ = "a.pay.east:billing:80"
         made = Instance("billing", id_, "10.0.0.1", "10.0.0.1", Port(80), metadata=metadata)
@@ -82,7 +82,7 @@ class Scene:
 
 
 def test_what_somebody_renews_is_served() -> None:
-    """Another operator of the same cluster serves that namespace."""
+    """A syncer whose instances are renewed is served by another operator of the same cluster."""
     scene = Scene("pay")
     for seconds in (0, 30, 60, 90, 120):
         scene.renewed(NOW + seconds - 20)
@@ -93,7 +93,9 @@ def test_what_somebody_renews_is_served() -> None:
 def test_an_unrenewed_instance_is_reported_with_status_unknown(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """At once in the log; after a lease on the syncer, also when its instances have lapsed meanwhile."""
+    """The log reports the syncer at once, its status and an Event after a lease, also if its instances
+    have lapsed.
+    """
     scene = Scene()
     scene.renewed(NOW - 100)
     with caplog.at_level(logging.WARNING):
@@ -110,7 +112,9 @@ def test_an_unrenewed_instance_is_reported_with_status_unknown(
 
 
 def test_who_is_served_elsewhere_is_left_alone() -> None:
-    """Another operator registers it at another Eureka, and has written its status again."""
+    """A syncer whose status another operator has restored is served at a Eureka that this operator does
+    not know.
+    """
     scene = Scene("pay")
     healthy = scene.api.items["pay"]
     scene.unserved.look(NOW)
@@ -123,7 +127,7 @@ def test_who_is_served_elsewhere_is_left_alone() -> None:
 
 
 def test_what_this_operator_never_had_is_not_missed() -> None:
-    """It may be registered at a Eureka that this one does not know."""
+    """A syncer without instances in this operator's Eureka may be registered at another one."""
     scene = Scene()
     for seconds in (0, 90, 180):
         assert scene.unserved.look(NOW + seconds) == {}
@@ -131,7 +135,7 @@ def test_what_this_operator_never_had_is_not_missed() -> None:
 
 
 def test_a_namespace_that_was_watched_before_is_said_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
-    """Once, with its syncers."""
+    """The log names the dropped namespace once, with its syncers."""
     scene = Scene("pay", "empty")
     scene.renewed(NOW - 5)
     with caplog.at_level(logging.WARNING):
@@ -142,7 +146,9 @@ def test_a_namespace_that_was_watched_before_is_said_at_the_start(caplog: pytest
 
 
 def test_a_namespace_that_may_be_misspelt_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    """It has no syncer, and one that is not watched has; once, with the name that may be meant."""
+    """A watched namespace without a syncer is logged once, if an unwatched one of a similar name has
+    syncers.
+    """
     scene = Scene(namespaces=("shop", "pey"))
     with caplog.at_level(logging.WARNING):
         scene.unserved.look(NOW)

@@ -1,4 +1,4 @@
-"""Endpoints that were seen terminating: for a while, and until they are back."""
+"""The memory of endpoints that were seen terminating, which is bounded in time and number."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from eurekube_provider.operator.watches import MOST_REMEMBERED, REMEMBERED_SECON
 
 
 def terminating(name: str) -> dict[str, Any]:
-    """The endpoint of a pod that ends."""
+    """Return the endpoint of a terminating pod."""
     return {"addresses": ["10.0.0.1"], "targetRef": {"name": name}, "conditions": {"terminating": True}}
 
 
 def test_terminating_endpoints_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest are forgotten one by one; one that is seen again is no longer among the oldest."""
+    """The oldest are forgotten first; an endpoint that is seen again counts as new."""
     remembered = TerminatingEndpoints()
     for name, at in (("a", 0.0), ("b", 1.0), ("a", 2.0), ("c", REMEMBERED_SECONDS + 1.5)):
         monkeypatch.setattr(watches, "time", SimpleNamespace(monotonic=lambda at=at: at))
@@ -27,7 +27,9 @@ def test_terminating_endpoints_are_remembered_for_a_while(monkeypatch: pytest.Mo
 
 
 def test_a_pod_that_is_back_has_not_left() -> None:
-    """The next pod of a StatefulSet has the same name, and the brake must doubt that it vanishes."""
+    """A StatefulSet's next pod has the old one's name; the brake must doubt it if it vanishes without
+    terminating.
+    """
 
     def endpoint(*, terminating: bool) -> dict[str, Any]:
         return {
@@ -46,7 +48,7 @@ def test_a_pod_that_is_back_has_not_left() -> None:
 
 
 def test_however_many_go_at_once_there_is_a_bound() -> None:
-    """The oldest are forgotten first."""
+    """Beyond the bound the oldest endpoints are forgotten."""
     seen = TerminatingEndpoints()
     window: SlidingWindow[str, int] = SlidingWindow(60.0)
     names = [f"pod-{number}" for number in range(MOST_REMEMBERED + 5)]

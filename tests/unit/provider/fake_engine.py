@@ -1,4 +1,4 @@
-"""An engine that a component registers its resources at: it keeps what it was asked, and answers at once."""
+"""A Pulumi engine for components: it records the resources that are registered, and answers at once."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from pulumi.runtime.proto import (
 from eurekube_provider.provider.servicer import ProviderServicer
 
 KUBECONFIG = "apiVersion: v1\nkind: Config\n"
-"""Settings of a program's own provider for Kubernetes."""
+"""The kubeconfig of the program's Kubernetes provider."""
 
 
 class FakeMonitor(resource_pb2_grpc.ResourceMonitorServicer):
-    """Makes every resource that it is asked for, whatever hooks say before.
+    """A resource monitor that creates every resource, even if a hook refuses it.
 
     :ivar refused: the refusals of the hooks before a creation, by the resource's name.
     :ivar made: the requests, by the resource's name and type.
@@ -44,15 +44,15 @@ class FakeMonitor(resource_pb2_grpc.ResourceMonitorServicer):
         self._hooks: dict[str, Any] = {}
 
     def SupportsFeature(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - gRPC's names
-        """All that the SDK asks for."""
+        """Answer that the engine has every feature."""
         return resource_pb2.SupportsFeatureResponse(hasSupport=True)
 
     def GetDeploymentInfo(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """As an engine that does not know it."""
+        """Answer as an older engine that does not know this call."""
         context.abort(grpc.StatusCode.UNIMPLEMENTED, "an older engine")
 
     def RegisterResource(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """It is there, with what a cluster adds to it."""
+        """Record the request, and return the resource with a UID and a name as a cluster gives them."""
         with self._lock:
             self.made[request.name, request.type] = request
         for hook in request.hooks.before_create:
@@ -70,13 +70,13 @@ class FakeMonitor(resource_pb2_grpc.ResourceMonitorServicer):
         return resource_pb2.RegisterResourceResponse(urn=urn, id=id_, object=answer)
 
     def RegisterResourceHook(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """A name is taken once."""
+        """Keep a hook, whose name must be new."""
         assert request.name not in self._hooks
         self._hooks[request.name] = request.callback
         return empty_pb2.Empty()  # type: ignore[attr-defined]
 
     def _called(self, hook: str, request: Any) -> str:
-        """Return a hook's objection before a resource is made; empty for none."""
+        """Call a hook before a creation; return its error, empty if it has none."""
         asked: Any = resource_pb2.ResourceHookRequest(
             name=request.name, type=request.type, new_inputs=request.object
         )
@@ -91,19 +91,19 @@ class FakeMonitor(resource_pb2_grpc.ResourceMonitorServicer):
         return str(found.error)
 
     def ReadResource(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """It was there before."""
+        """Return an existing resource of this id."""
         found = struct_pb2.Struct()  # type: ignore[attr-defined]
         found.update({"metadata": {"name": request.id, "uid": f"uid-of-{request.id}"}})
         urn = f"urn:pulumi:{self._stack}::shop::{request.type}::{request.name}"
         return resource_pb2.ReadResourceResponse(urn=urn, properties=found)
 
     def RegisterResourceOutputs(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """A component's own outputs."""
+        """Record a component's outputs."""
         self.outputs[request.urn] = request.outputs
         return empty_pb2.Empty()  # type: ignore[attr-defined]
 
     def Invoke(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Read a provider that a program has made."""
+        """Return the state of the program's Kubernetes provider."""
         assert request.tok == "pulumi:pulumi:getResource"
         urn = request.args["urn"]
         found = {"urn": urn, "id": "some-id", "state": {"kubeconfig": KUBECONFIG, "context": "prod"}}
@@ -112,25 +112,25 @@ class FakeMonitor(resource_pb2_grpc.ResourceMonitorServicer):
         return provider_pb2.InvokeResponse(**{"return": answer})
 
     def of_type(self, type_: str) -> list[Any]:
-        """The requests for resources of a type."""
+        """Return the requests for resources of a type."""
         return [request for (_, found), request in self.made.items() if found == type_]
 
 
 class FakeLog(engine_pb2_grpc.EngineServicer):
-    """Keeps what people must see."""
+    """An engine that records warnings and errors."""
 
     def __init__(self) -> None:
         self.shown: list[str] = []
 
     def Log(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Show a warning."""
+        """Record a message of the severity warning or above."""
         if request.severity >= engine_pb2.WARNING:
             self.shown.append(request.message)
         return empty_pb2.Empty()  # type: ignore[attr-defined]
 
 
 class FakeEngine:
-    """One provider, and engines that have it make components.
+    """A provider, and an engine for each component that it constructs.
 
     :ivar stub: the provider.
     """
@@ -141,7 +141,7 @@ class FakeEngine:
         self._serve = serve
 
     def construct(self, type_: str, name: str, inputs: Any, stack: str = "dev", **more: Any) -> Any:
-        """Make a component of one stack; the answer, and the monitor of that stack."""
+        """Construct a component in a stack; return the answer and the stack's monitor."""
         monitor = FakeMonitor(stack)
         address = self._serve(
             lambda server: resource_pb2_grpc.add_ResourceMonitorServicer_to_server(monitor, server)
@@ -161,7 +161,7 @@ class FakeEngine:
 
 @contextmanager
 def fake_engine() -> Iterator[FakeEngine]:
-    """A provider that listens to requests, and what it needs of an engine."""
+    """Yield a running provider with its engine, and stop both at the end."""
     servers: list[Any] = []
 
     def serve(add: Any) -> str:

@@ -1,4 +1,4 @@
-"""Components for every language: what the engine gets when it has one made."""
+"""Components for every language: the resources that the engine gets when it constructs one."""
 
 from __future__ import annotations
 
@@ -27,42 +27,42 @@ BUCKET = "urn:pulumi:dev::shop::test:index:Bucket::bucket"
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[FakeEngine]:
-    """One provider for all: it keeps nothing of a component."""
+    """Yield one provider for all tests, since it keeps nothing of a component."""
     with fake_engine() as found:
         yield found
 
 
 def secret(value: Any) -> dict[str, Any]:
-    """A value that nobody may see."""
+    """Return a value marked as secret."""
     return {SIGNATURE: SECRET, "value": value}
 
 
 def output(value: Any = None, *urns: str, secret: bool = False) -> dict[str, Any]:
-    """A value as an SDK sends one of another resource; None for one that is not known yet."""
+    """Return a value as an SDK sends another resource's output; None stands for an unknown one."""
     found: dict[str, Any] = {SIGNATURE: OUTPUT, "dependencies": list(urns), "secret": secret}
     return found if value is None else {**found, "value": value}
 
 
 def refused(engine: FakeEngine, type_: str, **inputs: Any) -> str:
-    """The sentence with which a component is refused."""
+    """Construct a component that is refused, and return the error's text."""
     with pytest.raises(grpc.RpcError) as raised:
         engine.construct(type_, "eurekube", sent(inputs))
     return str(raised.value.details())  # type: ignore[attr-defined]
 
 
 def plain(message: Any) -> Any:
-    """A resource's inputs."""
+    """Return a resource's inputs as a dictionary."""
     return json_format.MessageToDict(message)  # type: ignore[no-untyped-call]
 
 
 def deployment(monitor: FakeMonitor) -> Any:
-    """The inputs of the operator's Deployment."""
+    """Return the inputs of the operator's Deployment."""
     (request,) = monitor.of_type(DEPLOYMENT)
     return plain(request.object)
 
 
 def variables(monitor: FakeMonitor) -> dict[str, Any]:
-    """The variables of the operator's container."""
+    """Return the environment variables of the operator's container."""
     (container,) = deployment(monitor)["spec"]["template"]["spec"]["containers"]
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
 
@@ -71,7 +71,7 @@ HOOK = {"kind": "webhook", "namespaces": ["shop"], "url": "https://ci/hook"}
 
 
 def test_an_operator_is_what_the_python_component_is(engine: FakeEngine) -> None:
-    """Under this provider's type, with typed outputs, and all its parts below it."""
+    """The component has the native provider's type and typed outputs, and is the parent of all its parts."""
     inputs = sent(
         {
             "eurekaUrls": URLS,
@@ -108,7 +108,7 @@ def test_an_operator_is_what_the_python_component_is(engine: FakeEngine) -> None
 
 
 def test_a_syncer_is_what_the_python_component_is(engine: FakeEngine) -> None:
-    """A port may be a number or a name."""
+    """The EurekaSyncer's spec has the given arguments; a port may be a number or a name."""
     given = {"namespace": "shop", "app": "rating", "port": 8080, "securePort": "https", "labels": {"a": "b"}}
     answer, monitor = engine.construct(SYNCER, "rating", sent(given))
     assert dict(answer.state) == {"name": "rating", "namespace": "shop"}
@@ -124,7 +124,7 @@ def test_a_syncer_is_what_the_python_component_is(engine: FakeEngine) -> None:
 
 
 def test_secrets_stay_secrets_and_outputs_keep_what_they_depend_on(engine: FakeEngine) -> None:
-    """A single value and a whole map behave alike."""
+    """Secrets stay secret and dependencies are kept, in single values and in whole maps."""
     inputs = sent({"eurekaUrls": URLS, "user": "me"})
     inputs.update(
         {
@@ -155,14 +155,14 @@ def _without_secrets(value: Any) -> Any:
 
 
 def test_a_number_without_quotes_is_a_text(engine: FakeEngine) -> None:
-    """YAML takes it for a number, and Pulumi's YAML lets it be written."""
+    """YAML parses an unquoted name of digits as a number, and Pulumi's YAML accepts it."""
     inputs = sent({"eurekaUrls": URLS, "operatorName": 5})
     answer, _ = engine.construct(OPERATOR, "eurekube", inputs)
     assert answer.state["operatorName"] == "5"
 
 
 def test_what_stands_in_clear_must_not_be_a_secret(engine: FakeEngine) -> None:
-    """Nobody could keep it."""
+    """A secret is refused for an argument that Kubernetes objects contain in clear."""
     said = refused(engine, OPERATOR, eurekaUrls=secret(URLS))
     assert said == (
         "Operator 'eurekube': eurekaUrls[0] must not be a secret: it stands in clear in objects of the"
@@ -173,7 +173,7 @@ def test_what_stands_in_clear_must_not_be_a_secret(engine: FakeEngine) -> None:
 
 
 def test_what_is_not_known_yet_hides_nothing_but_itself(engine: FakeEngine) -> None:
-    """A value that goes into an object is unknown there; the object is previewed."""
+    """An unknown value is unknown in the object that contains it; the object is previewed."""
     inputs = sent({"eurekaUrls": URLS, "environment": {"A": UNKNOWN, "B": "known"}, "image": UNKNOWN})
     answer, monitor = engine.construct(OPERATOR, "eurekube", inputs, dryRun=True)
     assert answer.state["namespace"] == "eurekube-system"
@@ -181,7 +181,9 @@ def test_what_is_not_known_yet_hides_nothing_but_itself(engine: FakeEngine) -> N
 
 
 def test_a_preview_without_object_names_shows_the_component_alone(engine: FakeEngine) -> None:
-    """And says why; what depends on its outputs goes on."""
+    """A warning gives the reason, and the outputs are unknown, so that the preview of other resources goes
+    on.
+    """
     inputs = sent({"eurekaUrls": [UNKNOWN], "watchNamespaces": ["shop"]})
     answer, monitor = engine.construct(OPERATOR, "eurekube", inputs, dryRun=True)
     assert list(monitor.made) == [("eurekube", OPERATOR)]
@@ -190,7 +192,7 @@ def test_a_preview_without_object_names_shows_the_component_alone(engine: FakeEn
 
 
 def test_a_component_depends_on_what_its_arguments_depend_on(engine: FakeEngine) -> None:
-    """So that it goes after the component."""
+    """The component then is deleted before the resources that its arguments come from."""
     inputs = sent({"eurekaUrls": URLS})
     inputs.update({"watchNamespaces": [output("shop", BUCKET)]})
     reported = {"watchNamespaces": proto.ConstructRequest.PropertyDependencies(urns=[BUCKET])}
@@ -212,7 +214,7 @@ def test_a_component_depends_on_what_its_arguments_depend_on(engine: FakeEngine)
 def test_options_are_the_components(
     engine: FakeEngine, type_: str, inputs: dict[str, Any], part: str
 ) -> None:
-    """Its provider is its parts' too, and so are protection and aliases."""
+    """The parts get the component's Kubernetes provider and protection; the component keeps its aliases."""
     kubernetes = "urn:pulumi:dev::shop::pulumi:providers:kubernetes::k8s::some-id"
     above = "urn:pulumi:dev::shop::test:index:Above::above"
     _, monitor = engine.construct(
@@ -236,7 +238,9 @@ def test_options_are_the_components(
 def test_an_operators_namespace_is_made_only_where_there_is_none(
     engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the cluster of the program's provider, which is asked before. One that is read asks nobody."""
+    """A hook asks the program's cluster before the namespace is created, and refuses one that exists; with
+    ``createNamespace: false`` nobody is asked.
+    """
     kubernetes = {"kubernetes": "urn:pulumi:dev::shop::pulumi:providers:kubernetes::k8s::some-id"}
 
     def said(namespace: str, **more: Any) -> dict[str, str]:
@@ -259,7 +263,9 @@ def test_an_operators_namespace_is_made_only_where_there_is_none(
 
 
 def test_an_operator_has_a_guard_that_goes_first(engine: FakeEngine) -> None:
-    """It depends on all that makes the operator work, and knows the way to its cluster."""
+    """The guard depends on all that the operator needs to work, and has the cluster's kubeconfig and
+    context.
+    """
     kubernetes = "urn:pulumi:dev::shop::pulumi:providers:kubernetes::k8s::some-id"
     inputs = sent({"eurekaUrls": URLS, "watchNamespaces": ["shop"]})
     _, monitor = engine.construct(OPERATOR, "eurekube", inputs, providers={"kubernetes": kubernetes})
@@ -281,7 +287,9 @@ def test_an_operator_has_a_guard_that_goes_first(engine: FakeEngine) -> None:
 
 
 def test_several_are_made_at_a_time_each_for_its_own_stack(engine: FakeEngine) -> None:
-    """The SDK's settings are those of one program; a plugin has many."""
+    """One plugin process constructs components of several stacks at once, although the SDK's settings are
+    global.
+    """
     found: dict[str, Any] = {}
 
     def make(stack: str) -> None:
@@ -342,7 +350,7 @@ def test_several_are_made_at_a_time_each_for_its_own_stack(engine: FakeEngine) -
 def test_problems_are_one_sentence_in_the_schemas_words(
     engine: FakeEngine, type_: str, inputs: dict[str, Any], sentence: str
 ) -> None:
-    """Whichever component it is."""
+    """Each component refuses wrong arguments without a traceback, with the schema's names."""
     said = refused(engine, type_, **inputs)
     assert sentence in said
     assert "Traceback" not in said
@@ -351,7 +359,7 @@ def test_problems_are_one_sentence_in_the_schemas_words(
 def test_without_kubernetes_packages_a_sentence_says_what_to_install(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Registrations work without."""
+    """Only components need pulumi-kubernetes; the error gives the command that installs it."""
     for name in [name for name in sys.modules if name.startswith("eurekube_provider.provider.hosted")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr("eurekube_provider.provider.hosted")

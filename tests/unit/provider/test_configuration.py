@@ -1,4 +1,4 @@
-"""The configuration of a provider."""
+"""The native provider's configuration, and the connections that follow from it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ URL = "http://eureka:8761/eureka"
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Credentials for one Eureka, in the environment."""
+    """Set a Eureka's URL and credentials in the environment."""
     monkeypatch.setenv("EUREKA_URL", "http://from-environment:8761/eureka")
     monkeypatch.setenv("EUREKA_USER", "somebody")
     monkeypatch.setenv("EUREKA_PASSWORD", "hidden")
 
 
 def test_a_programs_provider_ignores_credentials_in_the_environment() -> None:
-    """They are another Eureka's."""
+    """The environment's credentials belong to another Eureka than the explicit provider's URL."""
     own = configured_connection(Configuration({"url": URL}, is_default=False))
     assert (own.service_urls, own.user, own.password) == ((URL,), None, None)
     stacks = configured_connection(Configuration({"url": URL}))
@@ -32,20 +32,20 @@ def test_a_programs_provider_ignores_credentials_in_the_environment() -> None:
 
 
 def test_a_provider_without_a_url_is_the_environments() -> None:
-    """Without a URL the whole connection comes from the environment; with one, none of it."""
+    """Without a URL the whole connection comes from the environment; with a URL nothing does."""
     found = configured_connection(Configuration({}, is_default=False))
     assert (found.service_urls, found.user) == (("http://from-environment:8761/eureka",), "somebody")
 
 
 def test_named_connections_are_an_object_or_its_text() -> None:
-    """An SDK hands an object over as JSON."""
+    """``connections`` may be an object, or its JSON text as an SDK sends it."""
     for written in ({"eu": {"url": URL}}, f'{{"eu": {{"url": "{URL}"}}}}'):
         found = configured_connection(Configuration({"connections": written}), name="eu")
         assert found.service_urls == (URL,)
 
 
 def test_a_connection_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each name, and of each list of URLs that a state has."""
+    """A connection is cached by its name, and by the URLs of a state."""
     configuration = Configuration({"url": URL, "connections": {"eu": {"url": "http://eu:8761/eureka"}}})
     one = configured_connection(configuration)
     assert configured_connection(configuration) is one
@@ -57,7 +57,7 @@ def test_a_connection_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_secret_in_a_file_is_read_each_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It may be changed while a long update waits for its drains."""
+    """A secret's file may change while a long update waits for its drains."""
     file = tmp_path / "password"
     monkeypatch.setenv("EUREKA_PASSWORD_FILE", str(file))
     configuration = Configuration({"url": URL})
@@ -82,7 +82,7 @@ def test_a_secret_in_a_file_is_read_each_time(monkeypatch: pytest.MonkeyPatch, t
     ],
 )
 def test_what_cannot_be_used_is_refused(values: dict[str, Any], property_: str, expected: str) -> None:
-    """By its key, with what would be right."""
+    """The problem names the key and a valid value, and contains no secret."""
     (problem,) = Configuration(values, is_default=False).problems()
     assert problem.property == property_
     assert expected in problem.reason
@@ -90,7 +90,9 @@ def test_what_cannot_be_used_is_refused(values: dict[str, Any], property_: str, 
 
 
 def test_a_stack_may_have_the_keys_of_this_projects_program() -> None:
-    """They share their namespace. A provider that a program makes has no such keys."""
+    """The default provider accepts the program's own keys in the namespace ``eurekube``; an explicit
+    provider refuses them.
+    """
     described = yaml.safe_load((Path(__file__).parents[3] / "Pulumi.yaml").read_text())["config"]
     assert described.keys() - KEYS.keys() == PROGRAM_KEYS
     values = {**dict.fromkeys(PROGRAM_KEYS, "x"), "url": URL}
@@ -100,12 +102,12 @@ def test_a_stack_may_have_the_keys_of_this_projects_program() -> None:
 
 
 def test_what_is_not_known_yet_is_not_refused() -> None:
-    """A URL may be that of a server which the same program makes."""
+    """A URL may be unknown in a preview, if the program creates that server."""
     assert Configuration({"url": UNKNOWN, "password": UNKNOWN}, is_default=False).problems() == []
 
 
 def test_what_is_not_known_within_an_object_is_not_refused() -> None:
-    """A named Eureka may be one that the same program makes."""
+    """A named connection's URL may be unknown in a preview, if the program creates that server."""
     values = {"url": URL, "connections": {"eu": {"url": UNKNOWN}}, "abandonedUrls": [UNKNOWN]}
     configuration = Configuration(values, is_default=False)
     assert configuration.problems() == []
@@ -130,5 +132,5 @@ def test_what_is_not_known_within_an_object_is_not_refused() -> None:
     ],
 )
 def test_what_holds_a_credential_is_a_secret(values: dict[str, Any], hidden: set[str]) -> None:
-    """Also where a program wrote it in clear, within a URL or beside one."""
+    """A key with a credential, in a URL or a field, becomes secret although the program wrote it in clear."""
     assert Configuration(values, is_default=False).secret_keys() == hidden

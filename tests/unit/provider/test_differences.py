@@ -1,4 +1,4 @@
-"""Differences as a preview shows them."""
+"""Differences between inputs, as a preview shows them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from eurekube_provider.provider.differences import detailed
 
 
 def kinds(olds: dict[str, Any], news: dict[str, Any], *replaces: str) -> dict[str, str]:
-    """By path what happened there."""
+    """Return the kind of each difference by its path."""
     found = detailed(olds, news, replaces)
     return {path: proto.PropertyDiff.Kind.Name(each.kind) for path, each in found.items()}
 
 
 def test_what_came_went_and_changed() -> None:
-    """Each property by its name in the schema, and each key of what is keyed."""
+    """Properties have their names in the schema; a map's entries differ by key."""
     olds = {"host_name": "a", "zone": "z", "metadata": {"k": "1", "a b": "2"}}
     news = {"host_name": "b", "drain_seconds": 5, "metadata": {"k": "2"}}
     assert kinds(olds, news) == {
@@ -29,14 +29,16 @@ def test_what_came_went_and_changed() -> None:
 
 
 def test_instances_by_their_keys() -> None:
-    """A program's key is none of ours, what is in an instance is."""
+    """A program's key of an instance is kept as it is; the properties of the instance have the schema's
+    names.
+    """
     olds = {"instances": {"vm-1": {"host_name": "a"}, "b": {"host_name": "b"}}}
     news = {"instances": {"vm-1": {"host_name": "c"}}}
     assert kinds(olds, news) == {'instances["vm-1"].hostName': "UPDATE", "instances.b": "DELETE"}
 
 
 def test_a_key_that_is_no_name_is_written_as_the_engine_reads_it() -> None:
-    """It gives up the whole update over a path that it cannot read."""
+    """The engine aborts the update if it cannot parse a path, so that keys with quotes are escaped."""
     olds = {"instances": {'a"b': {"host_name": "a"}, "c\\": {"host_name": "c"}}}
     news = {"instances": {'a"b': {"host_name": "b"}, 'd\\"e': {"host_name": "d"}}}
     assert kinds(olds, news) == {
@@ -47,7 +49,9 @@ def test_a_key_that_is_no_name_is_written_as_the_engine_reads_it() -> None:
 
 
 def test_what_makes_a_new_registration_says_so() -> None:
-    """Also where the inputs are equal: what Eureka is reached by may have changed."""
+    """A replaced property is shown although the inputs are equal, since the URLs of Eureka may have
+    changed.
+    """
     assert kinds({"application": "A"}, {"application": "B"}, "application") == {
         "application": "UPDATE_REPLACE"
     }
@@ -58,7 +62,9 @@ def test_what_makes_a_new_registration_says_so() -> None:
 
 
 def test_what_the_check_fills_in_is_not_reported() -> None:
-    """An import has no more than a program must write: only another value, and an owner, are a change."""
+    """An import has the required inputs only: a default that the check adds is no difference, another
+    value or an owner is.
+    """
     olds = {"application": "A", "host_name": "a", "port": 1}
     filled = {
         "ip_address": "a",

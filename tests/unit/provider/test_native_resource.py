@@ -1,7 +1,8 @@
-"""Forms of state that the native provider writes, and those that it reads.
+"""The forms of state that the native provider writes, and the older forms that it reads.
 
-``tests/states/native/long-form.json`` was written by the native provider when it still wrote everything that
-it knew, twice: programs with the inputs and outputs of their resources, one after its stack was renamed.
+An earlier version wrote ``tests/states/native/long-form.json``, with every derived value among inputs and
+outputs:
+programs with the inputs and outputs of their resources, one after its stack was renamed.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ Properties = dict[str, Any]
 
 
 class Native:
-    """The native provider, for one resource of one stack; properties are the schema's."""
+    """The native provider for one resource of a stack, with properties under the schema's names."""
 
     def __init__(self, name: str, stack: str = "dev", type_: str = TYPE) -> None:
         self._named: Properties = {"urn": f"urn:pulumi:{stack}::shop::{type_}::{name}", "type": type_}
@@ -55,26 +56,26 @@ class Native:
         self._servicer.Configure(proto.ConfigureRequest(args=sent({"url": URL}), name="default"), None)
 
     def check(self, program: Properties, olds: Properties | None = None) -> Properties:
-        """The inputs."""
+        """Check a program's inputs, and return them."""
         request = proto.CheckRequest(news=message(program), olds=message(olds or {}), **self._named)
         answer = self._servicer.Check(request, None)
         assert not answer.failures
         return plain(answer.inputs)
 
     def diff(self, olds: Properties, old_inputs: Properties, news: Properties) -> Any:
-        """The answer."""
+        """Return the provider's answer to a diff."""
         request = proto.DiffRequest(
             olds=message(olds), old_inputs=message(old_inputs), news=message(news), **self._named
         )
         return self._servicer.Diff(request, None)
 
     def create(self, inputs: Properties, *, preview: bool = False) -> Properties:
-        """The outputs."""
+        """Create the resource, and return its outputs."""
         request = proto.CreateRequest(properties=message(inputs), preview=preview, **self._named)
         return plain(self._servicer.Create(request, None).properties)
 
     def read(self, inputs: Properties, outputs: Properties) -> tuple[Properties, Properties]:
-        """Inputs and outputs."""
+        """Refresh the resource, and return its inputs and outputs."""
         request = proto.ReadRequest(
             id="x", properties=message(outputs), inputs=message(inputs), **self._named
         )
@@ -82,27 +83,27 @@ class Native:
         return plain(answer.inputs), plain(answer.properties)
 
     def update(self, olds: Properties, news: Properties, *, preview: bool = False) -> Properties:
-        """The outputs."""
+        """Update the resource, and return its outputs."""
         request = proto.UpdateRequest(olds=message(olds), news=message(news), preview=preview, **self._named)
         return plain(self._servicer.Update(request, None).properties)
 
 
 def message(properties: Properties) -> Any:
-    """Properties as the engine sends them, under the names that a state has."""
+    """Return properties as the engine sends them, under the names that a state has."""
     made: Any = struct_pb2.Struct()  # type: ignore[attr-defined]
     made.update(properties)
     return made
 
 
 def plain(answer: Any) -> Properties:
-    """A message as JSON has it, as the engine writes it into the state."""
+    """Return a message as the dictionary that the engine writes into the state."""
     found: Properties = json_format.MessageToDict(answer)  # type: ignore[no-untyped-call]
     return found
 
 
 @pytest.fixture
 def eureka(monkeypatch: pytest.MonkeyPatch) -> FakeEureka:
-    """One Eureka, which writes down what it is asked."""
+    """Return a fake Eureka that records its requests."""
     made = FakeEureka()
     monkeypatch.setattr(PEERS, "of", FakeServers({URL: made}))
     monkeypatch.setattr(registry_lists, "LISTED_FOR_SECONDS", -1.0)
@@ -112,7 +113,7 @@ def eureka(monkeypatch: pytest.MonkeyPatch) -> FakeEureka:
 
 
 def holds(eureka: FakeEureka, outputs: Properties) -> None:
-    """Eureka has what a state says."""
+    """Register the instance that a state describes, and forget the recorded requests."""
     instance = DesiredState.from_properties(renamed(outputs, snake)).only.instance
     eureka.register(instance)
     eureka.asked.clear()
@@ -120,13 +121,13 @@ def holds(eureka: FakeEureka, outputs: Properties) -> None:
 
 @pytest.fixture(params=LONG, ids=lambda each: f"{each['name']}-{each.get('stack', 'dev')}")
 def long(request: pytest.FixtureRequest) -> Properties:
-    """A resource of the long form."""
+    """Return a resource's program and state in the long form."""
     found: Properties = request.param
     return found
 
 
 def test_a_state_in_long_form_is_no_change_also_after_a_refresh(long: Properties, eureka: FakeEureka) -> None:
-    """Checked by the same program it is as it was, and a refresh shows nothing that came or went."""
+    """The same program yields no difference, and a refresh returns the state unchanged."""
     native = Native(long["name"], long.get("stack", "dev"))
     holds(eureka, long["outputs"])
     news = native.check(long["program"], long["inputs"])
@@ -138,7 +139,7 @@ def test_a_state_in_long_form_is_no_change_also_after_a_refresh(long: Properties
 def test_an_update_shortens_a_state_and_changes_nothing_in_eureka(
     long: Properties, eureka: FakeEureka
 ) -> None:
-    """It says the same, and from then on as little as a new one."""
+    """The shortened state describes the same registration, and causes no difference."""
     native = Native(long["name"], long.get("stack", "dev"))
     holds(eureka, long["outputs"])
     news = native.check(long["program"], long["inputs"])
@@ -156,7 +157,7 @@ def test_an_update_shortens_a_state_and_changes_nothing_in_eureka(
 
 
 def test_a_state_of_the_dynamic_provider_goes_on_in_place(long: Properties, eureka: FakeEureka) -> None:
-    """By an alias: one update writes it under other names, and Eureka gets no request that changes it."""
+    """With an alias one update rewrites the state under the schema's names, without a change in Eureka."""
     native, dynamic = Native(long["name"], long.get("stack", "dev")), InstanceProvider()
     written = {
         **renamed(long["program"], snake),
@@ -180,7 +181,7 @@ def test_a_state_of_the_dynamic_provider_goes_on_in_place(long: Properties, eure
 def test_the_dynamic_provider_takes_no_state_of_the_native_one(
     long: Properties, provider: type[RegistrationProvider]
 ) -> None:
-    """Its check refuses in one sentence, which says what to do; nobody is asked."""
+    """The dynamic provider's check refuses the state in one sentence that gives the way out."""
     checked = provider().check(carried(long["inputs"]), carried(renamed(long["program"], snake)))
     (failure,) = checked.failures
     assert failure.reason == (
@@ -191,7 +192,9 @@ def test_the_dynamic_provider_takes_no_state_of_the_native_one(
 
 
 def test_a_state_says_nothing_twice_that_follows_from_the_rest(eureka: FakeEureka) -> None:
-    """All that a plain instance's state has: what a program or a person reads, and what tells who owns it."""
+    """The state has the properties that programs and people read, and those that identify the owner, and
+    no others.
+    """
     native = Native("billing")
     inputs = native.check({"application": "billing", "hostName": "192.0.2.10", "port": 8080})
     asked = {"application", "hostName", "port", "instanceId", "owner", "renewer", "serviceUrl"}
@@ -203,7 +206,7 @@ def test_a_state_says_nothing_twice_that_follows_from_the_rest(eureka: FakeEurek
 
 
 def test_a_preview_tells_what_an_update_will(eureka: FakeEureka) -> None:
-    """Values that follow from the inputs are known before the creation, although the inputs lack them."""
+    """A preview shows values that follow from the inputs, although the checked inputs leave them out."""
     native = Native("billing")
     inputs = native.check({"application": "billing", "hostName": "192.0.2.10", "port": 8080})
     foreseen = native.create(inputs, preview=True)
@@ -229,7 +232,7 @@ def test_a_preview_tells_what_an_update_will(eureka: FakeEureka) -> None:
 
 
 def test_drift_is_reported_although_the_inputs_are_short(eureka: FakeEureka) -> None:
-    """A changed default stands among the inputs that a refresh finds."""
+    """A refresh adds a property that no longer has its default to the inputs, so that the diff shows it."""
     native = Native("billing")
     program = {"application": "billing", "hostName": "192.0.2.10", "port": 8080}
     inputs = native.check(program)
@@ -247,7 +250,7 @@ def test_drift_is_reported_although_the_inputs_are_short(eureka: FakeEureka) -> 
 
 
 def test_what_is_a_secret_stays_where_it_is_said_to_be_one(eureka: FakeEureka) -> None:
-    """An address that follows from a secret name is written, since only what is there can be a secret."""
+    """An IP address derived from a secret host name is kept in the state, marked as secret."""
     native = ProviderServicer()
     native.Configure(proto.ConfigureRequest(args=sent({"url": URL}), name="default"), None)
     named: Properties = {"urn": f"urn:pulumi:dev::shop::{TYPE}::billing", "type": TYPE}
@@ -291,7 +294,7 @@ _texts = st.sampled_from(["billing", "BILLING", "other", "192.0.2.10", "[2001:db
     ),
 )
 def test_what_was_left_out_comes_back_as_it_was(program: Properties, before: str, drawn: Properties) -> None:
-    """Of inputs and of outputs, whatever was written and whichever stack gave the default id."""
+    """Shortened inputs and outputs expand to the originals, whichever stack name the default id has."""
     ours = {"renewer": "eurekube", "service_url": URL}
     owners = [f"stack/organization/shop/{stack}/billing" for stack in (before, "dev")]
     olds = check({}, {**program, **ours, "owner": owners[0]}).properties
@@ -304,7 +307,7 @@ def test_what_was_left_out_comes_back_as_it_was(program: Properties, before: str
 
 
 def test_the_native_shell_of_the_exploration_sees_the_short_form(eureka: FakeEureka) -> None:
-    """The exploration of crashes of both providers uses the form that is written."""
+    """The exploration of crashes checks inputs in the short form that the native provider writes."""
     inputs = NativeShell("billing", URL, is_application=False).check(
         {}, {"application": "billing", "host_name": "192.0.2.10", "port": 8080}
     )
@@ -318,7 +321,9 @@ IDS = {"a": "a.rating.dev.shop:rating:8080"}
 
 
 def test_an_application_says_the_id_of_each_instance(eureka: FakeEureka) -> None:
-    """Known in the preview, the same in the state, and what a program gave as an id is one."""
+    """The output ``instanceIds`` is known in a preview, equals the state's, and contains ids that the
+    program gave.
+    """
     native = Native("rating", type_=APPLICATION)
     inputs = native.check(SEVERAL)
     assert native.create(inputs, preview=True)["instanceIds"] == IDS
@@ -352,7 +357,9 @@ def test_an_application_says_the_id_of_each_instance(eureka: FakeEureka) -> None
 def test_ids_that_are_made_of_a_secret_are_secrets(
     secret: Properties, hidden: set[tuple[str, ...]], eureka: FakeEureka
 ) -> None:
-    """All of them, or that of one instance."""
+    """A secret in the application or port makes all ids secret, one in an instance only that instance's
+    id.
+    """
     native = Native("rating", type_=APPLICATION)
     inputs = native.check({**SEVERAL, **secret})
     for outputs in (native.create(inputs, preview=True), native.create(inputs)):
@@ -362,7 +369,7 @@ def test_ids_that_are_made_of_a_secret_are_secrets(
 
 
 def test_a_state_without_the_ids_of_instances_gets_them_in_place(eureka: FakeEureka) -> None:
-    """By one update, which changes nothing in Eureka."""
+    """One update adds ``instanceIds`` to an older state, without a change in Eureka."""
     native = Native("rating", type_=APPLICATION)
     inputs = native.check(SEVERAL)
     outputs = native.create(inputs)
@@ -380,7 +387,7 @@ def test_a_state_without_the_ids_of_instances_gets_them_in_place(eureka: FakeEur
 def test_a_preview_shows_no_marks_of_ours(
     mark: str, eureka: FakeEureka, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It says in words what an earlier run left; the state has the mark under its name."""
+    """A warning describes what an earlier run left; the detailed diff leaves the internal mark out."""
     native = Native("billing")
     program = {"application": "billing", "hostName": "192.0.2.10", "port": 8080}
     inputs = native.check(program)

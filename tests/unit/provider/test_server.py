@@ -1,4 +1,4 @@
-"""The plugin process, and when it ends."""
+"""The plugin process, and its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ time.sleep(60)
 
 
 def test_it_ends_when_its_engine_was_killed() -> None:
-    """It hears of nothing then."""
+    """The plugin ends by itself, although a killed engine sends it nothing."""
     engine = subprocess.Popen([sys.executable, "-c", STARTS_IT], stdout=subprocess.PIPE, text=True)
     assert engine.stdout is not None
     with engine.stdout as output:
@@ -32,7 +32,7 @@ def test_it_ends_when_its_engine_was_killed() -> None:
 
 
 def _runs(pid: int) -> bool:
-    """Return whether such a process runs; its new parent may collect it late."""
+    """Return True if a process runs; a zombie, which its new parent may collect late, does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

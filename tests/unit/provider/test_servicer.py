@@ -1,4 +1,4 @@
-"""The native provider's answers to the engine, on a Eureka that can be made to fail."""
+"""The native provider's answers to the engine, with a fake Eureka that can fail."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ URL = "http://eureka:8761/eureka"
 TYPE = "eurekube:index:Instance"
 NAMED: dict[str, Any] = {"urn": f"urn:pulumi:dev::shop::{TYPE}::billing", "type": TYPE}
 CALLS = 8
-"""As many are served at once."""
+"""Number of calls that a test server handles at once."""
 GIVEN: dict[str, Any] = {"application": "billing", "host_name": "192.0.2.10", "port": 8080}
 
 
 class Engine(engine_pb2_grpc.EngineServicer):
-    """Keeps what is to be shown."""
+    """An engine that records the messages to be shown."""
 
     def __init__(self) -> None:
         self.shown: list[Any] = []
 
     def Log(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - gRPC's names
-        """Show it."""
+        """Record a message."""
         self.shown.append(request)
         return empty_pb2.Empty()  # type: ignore[attr-defined]
 
 
 @pytest.fixture
 def eureka(monkeypatch: pytest.MonkeyPatch) -> FakeEureka:
-    """One Eureka."""
+    """Return a fake Eureka, which every connection reaches."""
     made = FakeEureka()
     monkeypatch.setattr(PEERS, "of", FakeServers({URL: made}))
     monkeypatch.setattr(registry_lists, "LISTED_FOR_SECONDS", -1.0)
@@ -66,13 +66,13 @@ def eureka(monkeypatch: pytest.MonkeyPatch) -> FakeEureka:
 
 @pytest.fixture
 def engine() -> Engine:
-    """Return the warnings that the engine shows."""
+    """Return the engine that records the provider's messages."""
     return Engine()
 
 
 @pytest.fixture
 def stub(engine: Engine) -> Iterator[Any]:
-    """A provider that is configured, and its engine, each a server of its own."""
+    """Yield a client of a configured provider; provider and engine run on servers of their own."""
     servers = [grpc.server(futures.ThreadPoolExecutor(CALLS)) for _ in range(2)]  # type: ignore[no-untyped-call]
     engine_pb2_grpc.add_EngineServicer_to_server(engine, servers[0])
     engine_port, provider_port = (server.add_insecure_port("127.0.0.1:0") for server in servers)
@@ -90,14 +90,14 @@ def stub(engine: Engine) -> Iterator[Any]:
 
 
 def check(stub: Any, **given: Any) -> Any:
-    """The checked inputs, as they go on to a creation."""
+    """Check a resource's inputs, and return them as a creation gets them."""
     answer = stub.Check(proto.CheckRequest(news=sent({**GIVEN, **given}), **NAMED))
     assert not answer.failures
     return answer.inputs
 
 
 def half_made(raised: pytest.ExceptionInfo[Any]) -> Any:
-    """Return the engine's state of a half-made resource; None where it has none."""
+    """Return the half-made resource that an error contains, or None."""
     for key, value in raised.value.trailing_metadata():
         if key == "grpc-status-details-bin":
             (packed,) = status_pb2.Status.FromString(value).details  # type: ignore[no-untyped-call]
@@ -108,18 +108,18 @@ def half_made(raised: pytest.ExceptionInfo[Any]) -> Any:
 
 
 def lost(carry_out: Callable[[], Any]) -> Any:
-    """It arrives, and its answer does not."""
+    """Carry out a request whose answer is lost."""
     carry_out()
     raise RegistryUnreachable("no answer within 5 s")
 
 
 def away(_: Callable[[], Any]) -> Any:
-    """It does not arrive."""
+    """Fail as a server that a request does not reach."""
     raise RegistryUnreachable("no answer within 5 s")
 
 
 def test_what_a_failed_creation_may_have_left_is_in_the_state(stub: Any, eureka: FakeEureka) -> None:
-    """The next up finishes it; taken out of the program, it is removed."""
+    """The next update finishes the registration; if the program drops the resource, it is removed."""
     inputs = check(stub)
     eureka.fails = {"register": [lost], "deregister": [away] * 5}
     with pytest.raises(grpc.RpcError) as raised:
@@ -141,7 +141,7 @@ def test_what_a_failed_creation_may_have_left_is_in_the_state(stub: Any, eureka:
 
 
 def test_a_creation_that_was_taken_back_leaves_no_state(stub: Any, eureka: FakeEureka) -> None:
-    """Nothing is left that a state would have to name."""
+    """A failed creation whose registration was removed again yields no half-made resource."""
     inputs = check(stub)
     eureka.fails = {"register": [lost]}
     with pytest.raises(grpc.RpcError) as raised:
@@ -151,7 +151,7 @@ def test_a_creation_that_was_taken_back_leaves_no_state(stub: Any, eureka: FakeE
 
 
 def test_a_warning_is_shown_at_its_resource(stub: Any, eureka: FakeEureka, engine: Engine) -> None:
-    """The engine hides what a plugin prints."""
+    """The warning is logged with the resource's URN, since the engine hides a plugin's standard error."""
     created = stub.Create(proto.CreateRequest(properties=check(stub), **NAMED))
     assert eureka.held
     (warning,) = engine.shown
@@ -162,7 +162,7 @@ def test_a_warning_is_shown_at_its_resource(stub: Any, eureka: FakeEureka, engin
 def test_progress_is_shown_at_its_resource_for_a_moment(
     stub: Any, eureka: FakeEureka, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine shows it beside the resource, and keeps it among no messages."""
+    """Progress messages are ephemeral: the engine shows them beside the resource and does not keep them."""
     monkeypatch.setattr(resource, "SHOWN_EVERY_SECONDS", 0.0)
     named = _named("rating", "eurekube:index:Application")
     many = {"application": "rating", "port": 8080, "instances": {"a": {"host_name": "192.0.2.1"}}}
@@ -179,7 +179,7 @@ def test_progress_is_shown_at_its_resource_for_a_moment(
 def test_a_warning_takes_no_proxy(
     stub: Any, eureka: FakeEureka, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine is on the same machine; gRPC would else ask the one that is meant for Eureka."""
+    """The engine runs on the same machine; gRPC would otherwise use the proxy that is meant for Eureka."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
     stub.Create(proto.CreateRequest(properties=check(stub), **NAMED))
@@ -188,7 +188,7 @@ def test_a_warning_takes_no_proxy(
 
 
 def test_a_preview_registers_nothing(stub: Any, eureka: FakeEureka) -> None:
-    """Values of Eureka are unknown in it."""
+    """A preview of a creation or an update writes nothing to Eureka."""
     inputs = check(stub)
     foreseen = stub.Create(proto.CreateRequest(properties=inputs, preview=True, **NAMED)).properties
     assert received(foreseen).properties["host_name"] == "192.0.2.10"
@@ -197,14 +197,14 @@ def test_a_preview_registers_nothing(stub: Any, eureka: FakeEureka) -> None:
 
 
 def test_a_program_does_not_say_whose_it_is(stub: Any) -> None:
-    """The owner follows from the stack, the servers from the provider."""
+    """An input ``owner`` is refused, since the owner follows from the stack."""
     news = sent({**GIVEN, "owner": "stack/a/b/c/d"})
     (failure,) = stub.Check(proto.CheckRequest(news=news, **NAMED)).failures
     assert failure.property == "owner"
 
 
 def test_problems_name_properties_as_they_are_written(stub: Any) -> None:
-    """In the schema's words, also where one is meant."""
+    """A failed check uses the schema's names, also in the suggestion for a misspelt one."""
     news = sent({**GIVEN, "host_nam": "x", "secure_port": 0})
     failures = {
         one.property: one.reason for one in stub.Check(proto.CheckRequest(news=news, **NAMED)).failures
@@ -228,7 +228,7 @@ def test_problems_name_properties_as_they_are_written(stub: Any) -> None:
     ],
 )
 def test_what_is_wrong_with_a_secret_is_reported_without_it(stub: Any, given: Any, expected: str) -> None:
-    """The engine shows the sentence to everybody, and keeps it in the log of a build."""
+    """The engine shows the reason to everybody and logs it, so that the reason leaves a secret value out."""
     answer = stub.Check(proto.CheckRequest(news=sent({**GIVEN, **given}), **NAMED))
     reasons = [each.reason for each in answer.failures]
     assert reasons
@@ -243,7 +243,7 @@ def test_what_is_wrong_with_a_secret_is_reported_without_it(stub: Any, given: An
 
 @pytest.mark.parametrize("secret", [("host_name",), (), None])
 def test_a_fault_of_an_instances_secret_is_reported_without_it(stub: Any, secret: Any) -> None:
-    """It may be one property, one instance, or all of them."""
+    """The secret may be one property, one instance, or the whole map of instances."""
     kind = "eurekube:index:Application"
     named: dict[str, Any] = {"urn": f"urn:pulumi:dev::shop::{kind}::old", "type": kind}
     host: Any = "pa55 word"
@@ -260,7 +260,7 @@ def test_a_fault_of_an_instances_secret_is_reported_without_it(stub: Any, secret
 def test_an_answer_without_effect_names_who_gave_it(
     stub: Any, eureka: FakeEureka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A gateway may answer 200 to everything."""
+    """A gateway may answer 200 without registering: the error names the URL that accepted the request."""
     monkeypatch.setattr(time, "sleep", lambda _: None)
     inputs = check(stub)
     eureka.fails = {"register": [lambda _: None]}
@@ -272,7 +272,7 @@ def test_an_answer_without_effect_names_who_gave_it(
 
 
 def test_an_error_of_eureka_tells_no_secret(stub: Any, eureka: FakeEureka, engine: Engine) -> None:
-    """It names who stands at an address, which is one here."""
+    """An error, a half-made state's reason or a warning masks a secret address or name."""
     eureka.register(Instance("BILLING", "vm-1", "vm-1", "198.51.100.7", Port(8080)))
     inputs = check(stub, host_name=as_secret("198.51.100.7"))
     with pytest.raises(grpc.RpcError) as raised:
@@ -299,7 +299,9 @@ def test_an_error_of_eureka_tells_no_secret(stub: Any, eureka: FakeEureka, engin
 
 
 def test_a_program_may_ignore_every_change(stub: Any, eureka: FakeEureka) -> None:
-    """The engine then gives back all inputs of last time, also those that no program writes."""
+    """With ``ignoreChanges`` the engine sends back all former inputs, internal marks included, and the
+    check accepts them.
+    """
     inputs = check(stub)
     state = stub.Create(proto.CreateRequest(properties=inputs, **NAMED)).properties
     eureka.held.clear()
@@ -319,7 +321,7 @@ def test_a_program_may_ignore_every_change(stub: Any, eureka: FakeEureka) -> Non
 
 
 def test_a_credential_in_clear_does_not_stay_so_in_the_state(stub: Any) -> None:
-    """The checked configuration goes into the state."""
+    """The checked configuration, which goes into the state, marks a URL with credentials as secret."""
     urn = "urn:pulumi:dev::shop::pulumi:providers:eurekube::eu"
     written = {"url": "http://me:hidden@eureka:8761/eureka", "token": UNKNOWN, "zone": "zone-a"}
     checked = stub.CheckConfig(proto.CheckRequest(urn=urn, news=sent(written)))
@@ -342,7 +344,7 @@ def test_a_credential_in_clear_does_not_stay_so_in_the_state(stub: Any) -> None:
     ],
 )
 def test_a_configuration_is_refused_without_its_credentials(stub: Any, written: dict[str, Any]) -> None:
-    """Of a property that is named the engine shows the value; what is kept of it is a secret."""
+    """The failure names no property, since the engine would show its value; ``connections`` stays secret."""
     urn = "urn:pulumi:dev::shop::pulumi:providers:eurekube::eu"
     checked = stub.CheckConfig(proto.CheckRequest(urn=urn, news=sent({"url": URL, **written})))
     (failure,) = checked.failures
@@ -353,7 +355,7 @@ def test_a_configuration_is_refused_without_its_credentials(stub: Any, written: 
 
 
 def test_a_programs_own_settings_are_not_kept_with_the_provider(stub: Any) -> None:
-    """A stack that moves over resource by resource still has them."""
+    """A stack that moves from the dynamic provider still has the program's own keys in its configuration."""
     urn = "urn:pulumi:dev::shop::pulumi:providers:eurekube::default"
     written = {"url": URL, "clusterName": "eks", "operator": '{"tag":"1"}'}
     checked = stub.CheckConfig(proto.CheckRequest(urn=urn, news=sent(written)))
@@ -363,7 +365,7 @@ def test_a_programs_own_settings_are_not_kept_with_the_provider(stub: Any) -> No
 
 @pytest.mark.parametrize("connection", [5, True, ["eu"], {"eu": "x"}])
 def test_a_connection_that_is_no_text_is_reported_in_a_sentence(stub: Any, connection: Any) -> None:
-    """Python and JavaScript let a program write anything."""
+    """A program in Python or JavaScript may pass a connection of any type."""
     news = sent({**GIVEN, "connection": connection})
     (failure,) = stub.Check(proto.CheckRequest(news=news, **NAMED)).failures
     assert (failure.property, failure.reason) == (
@@ -377,7 +379,9 @@ def test_a_connection_that_is_no_text_is_reported_in_a_sentence(stub: Any, conne
 
 
 def test_another_machines_file_is_refused_for_the_named_connection(stub: Any) -> None:
-    """A connection that no resource names may be for those of another machine."""
+    """A connection with a missing CA file is an error only for resources that name it: others may use it
+    elsewhere.
+    """
     values = {"url": URL, "connections": {"eu": {"url": URL, "caFile": "/nowhere", "maxAnswerMib": 256}}}
     urn = "urn:pulumi:dev::shop::pulumi:providers:eurekube::default"
     assert not stub.CheckConfig(proto.CheckRequest(urn=urn, news=sent(values))).failures
@@ -388,7 +392,7 @@ def test_another_machines_file_is_refused_for_the_named_connection(stub: Any) ->
 
 
 def test_an_error_is_one_line_whatever_a_program_names(stub: Any) -> None:
-    """A terminal obeys what is not printable."""
+    """An error contains no control characters, which a terminal would obey."""
     args = sent({"name": "old", "connection": "e\nu\x1b[1m"})
     with pytest.raises(grpc.RpcError) as raised:
         stub.Invoke(proto.InvokeRequest(tok="eurekube:index:getApplication", args=args))
@@ -396,7 +400,9 @@ def test_an_error_is_one_line_whatever_a_program_names(stub: Any) -> None:
 
 
 def test_the_organization_of_a_state_stays(stub: Any) -> None:
-    """A stack that comes from the dynamic provider goes on as the owner that it was."""
+    """A resource from the dynamic provider keeps the owner in its state, with another organization than a
+    new one's.
+    """
     olds = sent({**GIVEN, "owner": "stack/acme/shop/dev/billing"})
     configuration = proto.ConfigureRequest(args=sent({"url": URL, "offline": "true"}), name="default")
     stub.Configure(configuration)
@@ -407,7 +413,7 @@ def test_the_organization_of_a_state_stays(stub: Any) -> None:
 
 
 def test_what_is_imported_asks_to_be_adopted_and_keeps_its_renewer(stub: Any, eureka: FakeEureka) -> None:
-    """An import changes nothing; the update that follows makes it the stack's."""
+    """An import changes nothing in Eureka; the next update makes the stack the owner."""
     there = Instance(
         "OLD", "vm-17:old:8080", "vm-17", "192.0.2.17", Port(8080), Port(8443), metadata={"zone": "a"}
     )
@@ -450,7 +456,7 @@ def test_what_is_imported_asks_to_be_adopted_and_keeps_its_renewer(stub: Any, eu
 
 
 def test_what_is_not_there_is_not_imported(stub: Any, eureka: FakeEureka) -> None:
-    """A blank id; and an id that names nothing is an error."""
+    """The import of a missing instance yields an empty id; an id that names no instance is an error."""
     assert eureka.held == {}
     assert stub.Read(proto.ReadRequest(id="OLD/nobody", **NAMED)).id == ""
     with pytest.raises(grpc.RpcError, match="must be APPLICATION/instance-id"):
@@ -458,7 +464,7 @@ def test_what_is_not_there_is_not_imported(stub: Any, eureka: FakeEureka) -> Non
 
 
 def test_an_application_is_imported_without_what_others_own(stub: Any, eureka: FakeEureka) -> None:
-    """By its instances' ids."""
+    """The import takes instances without an owner, with their ids as keys."""
     kind = "eurekube:index:Application"
     named: dict[str, Any] = {"urn": f"urn:pulumi:dev::shop::{kind}::old", "type": kind}
     for number, owner in enumerate(["", "", "cluster/a/b/c"]):
@@ -484,7 +490,7 @@ def test_an_application_is_imported_without_what_others_own(stub: Any, eureka: F
 
 @pytest.mark.parametrize("id_", ["OLD/vm-0", "OLD/old.dev.shop", "/", " "])
 def test_one_instance_is_no_application(stub: Any, eureka: FakeEureka, id_: str) -> None:
-    """Its import would take the whole application: the id of an instance is refused, and says what it is."""
+    """An instance's id is refused as an Application's, whose import would take over the whole application."""
     kind = "eurekube:index:Application"
     eureka.register(Instance("OLD", "vm-0", "vm-0", "192.0.2.1", Port(80)))
     with pytest.raises(grpc.RpcError, match="must be the name of an application") as raised:
@@ -494,7 +500,9 @@ def test_one_instance_is_no_application(stub: Any, eureka: FakeEureka, id_: str)
 
 @pytest.mark.parametrize("owner", ["", "cluster/eu/shop/rating", "stack/organization/shop/dev/billing"])
 def test_what_a_program_gets_says_whose_it_is(stub: Any, eureka: FakeEureka, owner: str) -> None:
-    """Also after a refresh, when it may belong to another one: nothing of it is the stack's."""
+    """A resource that the program only reads shows its owner, also after a refresh, and never becomes the
+    stack's.
+    """
     metadata = {"eurekube.owner": owner, "tier": "1"} if owner else {"tier": "1"}
     eureka.register(Instance("OLD", "vm-17", "vm-17", "192.0.2.17", Port(80), metadata=metadata))
     got = stub.Read(proto.ReadRequest(id="old/vm-17", properties=sent({}), **NAMED))
@@ -525,7 +533,10 @@ def test_what_a_program_gets_says_whose_it_is(stub: Any, eureka: FakeEureka, own
 def test_an_application_that_a_program_gets_says_whose_each_is(
     stub: Any, eureka: FakeEureka, owners: list[str], owner: str, others: dict[str, str]
 ) -> None:
-    """One owner of all, or of none; the stack's own where something is the stack's."""
+    """The output ``owner`` is the owner of all instances, or the resource's own if it owns any;
+    ``heldByOthers`` lists
+    the rest.
+    """
     kind = "eurekube:index:Application"
     named: dict[str, Any] = {"urn": f"urn:pulumi:dev::shop::{kind}::old", "type": kind}
     for at, name in enumerate(owners):
@@ -557,7 +568,7 @@ def test_an_application_that_a_program_gets_says_whose_each_is(
 def test_only_a_stacks_provider_reads_environment_credentials(
     stub: Any, monkeypatch: pytest.MonkeyPatch, name: str, version: str, is_taken: bool
 ) -> None:
-    """Whichever way the engine says whose the configuration is; a program may name its own as it likes."""
+    """A default provider is recognized by its name and version; an explicit one may have any other name."""
     configured = sent({"url": URL, **({"version": version} if version else {})})
     monkeypatch.setenv("EUREKA_USER", "somebody")
     monkeypatch.setenv("EUREKA_PASSWORD", "hidden")
@@ -578,7 +589,7 @@ def test_only_a_stacks_provider_reads_environment_credentials(
 
 
 def test_functions_answer_in_the_schemas_words(stub: Any, eureka: FakeEureka) -> None:
-    """With what is UP beside all that is listed."""
+    """``getApplication`` returns all instances, and those that are UP, under the schema's names."""
     eureka.register(Instance("OLD", "vm-1", "vm-1", "192.0.2.1", Port(8080), metadata={"someKey": "1"}))
     request = proto.InvokeRequest(tok="eurekube:index:getApplication", args=sent({"name": "old"}))
     answer = getattr(stub.Invoke(request), "return")
@@ -608,7 +619,9 @@ def test_functions_answer_in_the_schemas_words(stub: Any, eureka: FakeEureka) ->
 def test_an_offline_preview_hears_what_its_program_says(
     stub: Any, function: str, given: dict[str, Any], answer: dict[str, Any]
 ) -> None:
-    """Nobody is asked in it; an update asks whatever is said."""
+    """An offline preview returns the argument ``offline`` instead of asking a server; an update always
+    asks.
+    """
     away = {"url": NOBODY, "kubeconfig": "/nowhere", "offline": "true"}
     stub.Configure(proto.ConfigureRequest(args=sent(away), name="default"))
     token = f"eurekube:index:{function}"
@@ -629,7 +642,7 @@ def test_an_offline_preview_hears_what_its_program_says(
 
 
 def test_cancel_ends_a_drain_that_waits(stub: Any, eureka: FakeEureka) -> None:
-    """And its registration is in service again."""
+    """The deletion fails, and the instance is UP again."""
     state = stub.Create(proto.CreateRequest(properties=check(stub, drain_seconds=600), **NAMED)).properties
     errors: list[grpc.RpcError] = []
 
@@ -649,7 +662,7 @@ def test_cancel_ends_a_drain_that_waits(stub: Any, eureka: FakeEureka) -> None:
 
 
 def test_cancel_is_heard_while_every_thread_drains(stub: Any, eureka: FakeEureka) -> None:
-    """A waiting or later drain takes nothing out of service any more."""
+    """Drains under way are undone, and those that have not begun take no instance out of service."""
     states = []
     for number in range(CALLS + 2):
         inputs = check(stub, drain_seconds=600, instance_id=f"vm-{number}", host_name=f"192.0.2.{number}")
@@ -671,7 +684,7 @@ def test_cancel_is_heard_while_every_thread_drains(stub: Any, eureka: FakeEureka
 
 
 def test_a_time_out_that_is_shorter_than_a_drain_ends_it_at_once(stub: Any, eureka: FakeEureka) -> None:
-    """Nothing is out of service meanwhile."""
+    """The deletion fails before any instance is taken out of service."""
     state = stub.Create(proto.CreateRequest(properties=check(stub, drain_seconds=600), **NAMED)).properties
     with pytest.raises(grpc.RpcError, match="the custom time-out ends before the 600 seconds"):
         stub.Delete(proto.DeleteRequest(properties=state, timeout=60, **NAMED))
@@ -679,7 +692,7 @@ def test_a_time_out_that_is_shorter_than_a_drain_ends_it_at_once(stub: Any, eure
 
 
 def is_refused(error: type[RegistryError]) -> Callable[[], Any]:
-    """A list that is not given."""
+    """Return a list function that raises a gateway's 404."""
 
     def refuse() -> Any:
         raise error("list the registry: answered 404 (default backend)", status_code=404)
@@ -690,7 +703,9 @@ def is_refused(error: type[RegistryError]) -> Callable[[], Any]:
 def test_a_gateway_that_answers_404_is_not_taken_at_its_word(
     stub: Any, eureka: FakeEureka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The registration would else leave the state, and be renewed for ever."""
+    """If a gateway's 404 counted as absence, the registration would leave the state and be renewed for
+    ever.
+    """
     state = stub.Create(proto.CreateRequest(properties=check(stub), **NAMED)).properties
     found = {"tok": "eurekube:index:getInstance", "args": sent({"application": "old", "instance_id": "a"})}
     held, eureka.held = eureka.held, {}
@@ -719,7 +734,9 @@ def _named(name: str, kind: str = TYPE) -> dict[str, Any]:
 
 
 def test_two_resources_of_a_program_at_one_address_are_refused(stub: Any, eureka: FakeEureka) -> None:
-    """Without asking anybody; what had the address before goes on with a warning, and so does what moves."""
+    """The check finds the clash without asking Eureka; a resource that was there before, or that moves,
+    gets a warning.
+    """
 
     def checked(name: str, olds: Any = None, **given: Any) -> Any:
         news = sent({**GIVEN, **given})
@@ -747,7 +764,7 @@ def test_two_resources_of_a_program_at_one_address_are_refused(stub: Any, eureka
 
 
 def test_two_resources_that_stand_at_one_address_go_on(stub: Any, eureka: FakeEureka, engine: Engine) -> None:
-    """An earlier release allowed it."""
+    """Resources that an earlier release allowed at one address get a warning only."""
     both = [stub.Check(proto.CheckRequest(news=sent(GIVEN), **_named(name))) for name in ("a", "b")]
     again = [
         stub.Check(proto.CheckRequest(olds=each.inputs, news=sent(GIVEN), **_named(name)))
@@ -762,7 +779,7 @@ def test_two_resources_that_stand_at_one_address_go_on(stub: Any, eureka: FakeEu
 
 
 def test_an_existing_resource_goes_on_beside_a_new_one(stub: Any, engine: Engine) -> None:
-    """The engine checks in an order of its own; the sentence is true in each."""
+    """The warning is correct in any order of checks, which the engine chooses."""
     standing = stub.Check(proto.CheckRequest(news=sent(GIVEN), **_named("old"))).inputs
     stub.Configure(proto.ConfigureRequest(args=sent({"url": URL}), name="default"))
     assert not stub.Check(proto.CheckRequest(news=sent(GIVEN), **_named("new"))).failures
@@ -777,7 +794,7 @@ def test_an_existing_resource_goes_on_beside_a_new_one(stub: Any, engine: Engine
 def test_a_shared_address_is_reported_by_up_and_refresh(
     stub: Any, eureka: FakeEureka, engine: Engine
 ) -> None:
-    """It may have come at the same time, or since; an instance that is out of service is called by nobody."""
+    """A foreign instance that came to the address later is reported, unless it is out of service."""
     inputs = check(stub)
     made = stub.Create(proto.CreateRequest(properties=inputs, **NAMED))
     engine.shown.clear()
@@ -810,7 +827,9 @@ def test_a_shared_address_is_reported_by_up_and_refresh(
 
 
 def test_the_error_of_a_taken_address_names_it_and_the_ways_out(stub: Any, eureka: FakeEureka) -> None:
-    """Of another stack, and of an application that registered itself."""
+    """The error tells another stack's instance from a self-registered one, and gives the inputs that adopt
+    it.
+    """
     inputs = check(stub)
     stub.Create(proto.CreateRequest(properties=inputs, **NAMED))
     ((key, ours),) = eureka.held.items()
@@ -831,13 +850,13 @@ def test_the_error_of_a_taken_address_names_it_and_the_ways_out(stub: Any, eurek
 
 
 def configure(stub: Any, *, is_newer_engine: bool = True, **values: Any) -> None:
-    """Configure the provider as an engine does that knows refreshes before an update, or does not."""
+    """Configure the provider as an engine that supports a refresh before an update, or does not."""
     stub.Handshake(proto.ProviderHandshakeRequest(supports_refresh_before_update=is_newer_engine))
     stub.Configure(proto.ConfigureRequest(args=sent({"url": URL, **values}), name="default"))
 
 
 def denied(_: Callable[[], Any]) -> Any:
-    """The password was changed."""
+    """Fail as a server whose password was changed."""
     raise RegistryDenied("401", status_code=401)
 
 
@@ -855,7 +874,10 @@ def denied(_: Callable[[], Any]) -> Any:
 def test_a_refresh_before_an_update_is_requested_if_configured(
     stub: Any, eureka: FakeEureka, values: dict[str, Any], is_newer_engine: bool, asks: bool
 ) -> None:
-    """By each answer with a state, a half-made one included; not of what a program only gets."""
+    """Each answer with a state requests a refresh, also a half-made resource's; the answer for a resource
+    that the program
+    only reads does not.
+    """
     configure(stub, is_newer_engine=is_newer_engine, **values)
     inputs = check(stub)
     made = stub.Create(proto.CreateRequest(properties=inputs, **NAMED))
@@ -876,7 +898,9 @@ def test_a_refresh_before_an_update_is_requested_if_configured(
 def test_a_refresh_that_came_unasked_for_takes_the_state_as_it_is(
     stub: Any, eureka: FakeEureka, engine: Engine, monkeypatch: pytest.MonkeyPatch, fails: Any
 ) -> None:
-    """Where Eureka cannot be read, with a warning; what must have read it gets an error."""
+    """If Eureka cannot be read, a warning is shown and the state stays; with EUREKUBE_MUST_READ it is an
+    error.
+    """
     configure(stub, refreshBeforeUpdate=True)
     inputs = check(stub, metadata={"tier": as_secret("hidden-tier")})
     made = stub.Create(proto.CreateRequest(properties=inputs, **NAMED))
@@ -907,7 +931,9 @@ def test_a_refresh_that_came_unasked_for_takes_the_state_as_it_is(
 def test_a_refresh_that_came_unasked_for_asks_nobody_offline(
     stub: Any, eureka: FakeEureka, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A preview runs where no server can be reached; a check for drift asks all the same."""
+    """With EUREKUBE_OFFLINE a preview asks no server; with EUREKUBE_MUST_READ a check for drift asks
+    nevertheless.
+    """
     configure(stub, refreshBeforeUpdate=True)
     inputs = check(stub)
     made = stub.Create(proto.CreateRequest(properties=inputs, **NAMED))
@@ -923,7 +949,7 @@ def test_a_refresh_that_came_unasked_for_asks_nobody_offline(
 
 
 def listed(stub: Any, **asked: Any) -> tuple[list[str], str]:
-    """The ids that one page has, and how to go on."""
+    """Return a page's ids and its continuation token."""
     query = sent(asked.pop("query", {}))
     answers = list(stub.List(proto.ListRequest(**{"token": TYPE, "query": query, **asked})))
     more = [each.continuation.continuation_token for each in answers if each.HasField("continuation")]
@@ -932,7 +958,7 @@ def listed(stub: Any, **asked: Any) -> tuple[list[str], str]:
 
 
 def hold(eureka: FakeEureka, *ids: str, owner: str = "") -> None:
-    """Have Eureka hold instances of others."""
+    """Put instances with these ids and this owner into Eureka."""
     metadata = {"eurekube.owner": owner} if owner else {}
     for number, id_ in enumerate(ids):
         application, _, instance_id = id_.partition("/")
@@ -942,7 +968,9 @@ def hold(eureka: FakeEureka, *ids: str, owner: str = "") -> None:
 
 
 def test_a_list_comes_in_pages(stub: Any, eureka: FakeEureka) -> None:
-    """Each goes on after the last id of the one before, whatever came and went; the limit is of all."""
+    """A page begins after the last id of the one before, despite removals between; the limit covers all
+    pages.
+    """
     ids = [f"BILLING/vm-{number}" for number in range(5)]
     hold(eureka, *ids, "RATING/vm-1")
     assert listed(stub) == ([*ids, "RATING/vm-1"], "")
@@ -960,7 +988,7 @@ def test_a_list_comes_in_pages(stub: Any, eureka: FakeEureka) -> None:
 
 @pytest.mark.parametrize("token", ["x", "2", "2 ", " x", "-1 x", "\u00b2 x", "9" * 5000 + " x"])
 def test_a_token_of_another_provider_continues_no_list(stub: Any, eureka: FakeEureka, token: str) -> None:
-    """It is refused in a sentence, whatever it is."""
+    """A continuation token of another form is refused in one sentence."""
     hold(eureka, "BILLING/vm-1")
     with pytest.raises(grpc.RpcError) as raised:
         listed(stub, continuation_token=token)
@@ -968,7 +996,9 @@ def test_a_token_of_another_provider_continues_no_list(stub: Any, eureka: FakeEu
 
 
 def test_a_list_is_asked_for_an_application_and_an_owner(stub: Any, eureka: FakeEureka) -> None:
-    """By what the schema says; of what is not known yet nothing is listed."""
+    """The query selects by application and owner; if a value of it is unknown, the list is empty and
+    marked as computed.
+    """
     hold(eureka, "BILLING/vm-1", "RATING/vm-1")
     hold(eureka, "BILLING/vm-2", owner="stack/organization/other/dev/billing")
     owned = {"owner": "stack/organization/other/dev/billing"}
@@ -985,17 +1015,17 @@ def test_a_list_is_asked_for_an_application_and_an_owner(stub: Any, eureka: Fake
 
 
 STATELESS: dict[str, Any] = {"urn": f"urn:pulumi:dev::default::{TYPE}::Instance", "type": TYPE}
-"""Owner of registrations by ``pulumi do --stateless``."""
+"""URN and type of a resource in ``pulumi do --stateless``."""
 
 
 def do(stub: Any, **values: Any) -> None:
-    """Configure the provider as that command does."""
+    """Configure the provider as ``pulumi do --stateless`` does."""
     urn = "urn:pulumi:dev::default::pulumi:providers:eurekube::"
     stub.Configure(proto.ConfigureRequest(args=sent({"url": URL, **values}), urn=urn, name=""))
 
 
 def all_are_refused(expected: str, *acts: Callable[[], object]) -> None:
-    """Each act ends with an error that says this."""
+    """Assert that each call fails with this text."""
     for act in acts:
         with pytest.raises(grpc.RpcError) as raised:
             act()
@@ -1003,20 +1033,20 @@ def all_are_refused(expected: str, *acts: Callable[[], object]) -> None:
 
 
 def do_create(stub: Any, **given: Any) -> Any:
-    """Check and create without a state."""
+    """Check and create a resource as ``pulumi do --stateless``."""
     inputs = stub.Check(proto.CheckRequest(news=sent({**GIVEN, **given}), **STATELESS))
     assert not inputs.failures
     return stub.Create(proto.CreateRequest(properties=inputs.inputs, **STATELESS))
 
 
 def do_read(stub: Any, id_: str) -> dict[str, Any]:
-    """Return a read's answer, as the engine hands it on."""
+    """Read a resource, and return the fields that the engine passes on."""
     found = stub.Read(proto.ReadRequest(id=id_, **STATELESS))
     return {"id": found.id, "inputs": found.inputs, "properties": found.properties}
 
 
 def do_patch(stub: Any, id_: str, **given: Any) -> Any:
-    """Read, check and update without a state."""
+    """Read, check and update a resource as ``pulumi do --stateless``."""
     found = do_read(stub, id_)
     news: Any = proto.CheckRequest(news=found["inputs"]).news
     news.update(given)
@@ -1026,13 +1056,13 @@ def do_patch(stub: Any, id_: str, **given: Any) -> Any:
 
 
 def do_delete(stub: Any, id_: str) -> None:
-    """Read and delete without a state."""
+    """Read and delete a resource as ``pulumi do --stateless``."""
     found = do_read(stub, id_)
     stub.Delete(proto.DeleteRequest(id=found["id"], properties=found["properties"], **STATELESS))
 
 
 def test_without_a_state_only_a_named_owner_changes_anything(stub: Any, eureka: FakeEureka) -> None:
-    """Reading and listing need none; what to do instead is said."""
+    """Without ``doOwner`` reads and lists work, and the error of each change says what to set."""
     do(stub)
     hold(eureka, "BILLING/vm-1")
     assert do_read(stub, "BILLING/vm-1")["id"] == "BILLING/vm-1"
@@ -1048,7 +1078,7 @@ def test_without_a_state_only_a_named_owner_changes_anything(stub: Any, eureka: 
 
 
 def test_without_a_state_an_owner_changes_what_is_its_own(stub: Any, eureka: FakeEureka) -> None:
-    """Each registration by itself: another one of the same owner stays as it is."""
+    """A patch or deletion changes one registration; another one of the same owner stays."""
     do(stub, doOwner="alice")
     made = [do_create(stub, instanceId=f"vm-{number}", hostName=f"192.0.2.{number}") for number in (1, 2)]
     assert [each.id for each in made] == ["BILLING/vm-1", "BILLING/vm-2"]
@@ -1076,7 +1106,7 @@ def test_without_a_state_an_owner_changes_what_is_its_own(stub: Any, eureka: Fak
     ],
 )
 def test_without_a_state_nothing_of_others_is_changed(stub: Any, eureka: FakeEureka, owner: str) -> None:
-    """The engine's inputs, adoption included, give no right; nor is it created over."""
+    """No input, not even ``onConflict: adopt``, allows a change of another owner's instance."""
     do(stub, doOwner="alice")
     hold(eureka, "BILLING/vm-1", owner=owner)
     before = dict(eureka.held)
@@ -1090,7 +1120,7 @@ def test_without_a_state_nothing_of_others_is_changed(stub: Any, eureka: FakeEur
 
 
 def test_without_a_state_a_read_of_anothers_gives_no_right(stub: Any, eureka: FakeEureka) -> None:
-    """It was this owner's when it was read, and is another one's when it is to be removed."""
+    """A deletion is refused if the instance changed its owner after the read."""
     do(stub, doOwner="alice")
     do_create(stub, instanceId="vm-1")
     found = do_read(stub, "BILLING/vm-1")
@@ -1114,7 +1144,7 @@ def test_without_a_state_a_read_of_anothers_gives_no_right(stub: Any, eureka: Fa
 def test_without_a_state_what_could_not_be_distinguished_is_refused(
     stub: Any, eureka: FakeEureka, given: dict[str, Any], expected: str
 ) -> None:
-    """An owner that is no name, an id that all would have, and many registrations at once."""
+    """An invalid owner or organization, a missing instance id, and the type Application are refused."""
     do(stub, **{"doOwner": "alice", **{name: given[name] for name in given if name in KEYS}})
     type_ = given.get("type", TYPE)
     named = {"urn": STATELESS["urn"].replace(TYPE, type_), "type": type_}
@@ -1133,7 +1163,7 @@ def test_without_a_state_what_could_not_be_distinguished_is_refused(
 
 
 def test_without_a_state_a_patch_keeps_the_place(stub: Any, eureka: FakeEureka) -> None:
-    """Another id is another registration, which a patch does not make."""
+    """A patch must not change application or instance id, which would make another registration."""
     do(stub, doOwner="alice")
     do_create(stub, instanceId="vm-1")
     before = dict(eureka.held)
@@ -1144,7 +1174,7 @@ def test_without_a_state_a_patch_keeps_the_place(stub: Any, eureka: FakeEureka) 
 
 
 def test_without_a_state_names_may_be_written_in_any_way(stub: Any, eureka: FakeEureka) -> None:
-    """In lower case and with spaces around them: who registered it can patch and remove it."""
+    """A patch or deletion finds its registration despite lower case and spaces in the id."""
     do(stub, doOwner="alice")
     do_create(stub, application=" billing ", instanceId=" vm-1 ")
     assert eureka.held["BILLING", "vm-1"].owner == "stack/organization/pulumi:do/alice/BILLING/vm-1"
@@ -1156,7 +1186,7 @@ def test_without_a_state_names_may_be_written_in_any_way(stub: Any, eureka: Fake
 
 
 def test_without_a_state_a_patch_keeps_what_is_out_of_service(stub: Any, eureka: FakeEureka) -> None:
-    """The status that its owner enforced stays until a patch names another one."""
+    """A status that the owner enforced stays until a patch sets another one."""
     do(stub, doOwner="alice")
     do_create(stub, instanceId="vm-1", status="OUT_OF_SERVICE")
     do_patch(stub, "BILLING/vm-1", zone="b")
@@ -1169,7 +1199,7 @@ def test_without_a_state_a_patch_keeps_what_is_out_of_service(stub: Any, eureka:
 def test_without_a_state_another_connection_is_refused(
     stub: Any, eureka: FakeEureka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A patch would register it there once more, and no deletion would find it."""
+    """A patch would register the instance at a second Eureka, where no deletion would find it."""
     other, url = FakeEureka(), "http://other:8761/eureka"
     monkeypatch.setattr(PEERS, "of", FakeServers({URL: eureka, url: other}))
     do(stub, doOwner="alice", connections={"other": {"url": url}})
@@ -1184,7 +1214,7 @@ def test_without_a_state_another_connection_is_refused(
 
 
 def test_the_stack_that_everybody_has_registers_nothing(stub: Any, eureka: FakeEureka) -> None:
-    """Outside of a project: two people's would have one owner and one id, and take each other's place."""
+    """In Pulumi's default project two people would have one owner and id, unless ``organization`` is set."""
     named = {**NAMED, "urn": NAMED["urn"].replace("::shop::", "::default-global-project::")}
     with pytest.raises(grpc.RpcError) as raised:
         stub.Check(proto.CheckRequest(news=sent(GIVEN), **named))

@@ -1,4 +1,4 @@
-"""Properties on the way to Pulumi's engine and back."""
+"""The conversion of properties from and to Pulumi's messages."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from eurekube_provider.registrations.values import UNKNOWN
 
 
 def message(properties: dict[str, Any]) -> Any:
-    """As the engine sends it."""
+    """Return properties as a message of the engine."""
     found: Any = struct_pb2.Struct()  # type: ignore[attr-defined]
     found.update(properties)
     return found
 
 
 def secret(value: Any) -> dict[str, Any]:
-    """A secret as the engine writes it."""
+    """Return a secret as the engine encodes it."""
     return {SIGNATURE: SECRET, "value": value}
 
 
 def plain(value: Any) -> Any:
-    """A message as dictionaries."""
+    """Return a message as dictionaries."""
     if isinstance(value, struct_pb2.Struct):  # type: ignore[attr-defined]
         return {key: plain(item) for key, item in value.items()}
     return value
 
 
 def test_names_are_the_schemas_and_come_back() -> None:
-    """All of them, no matter who wrote the state."""
+    """Every property's name converts between snake and camel case, whichever provider wrote the state."""
     for name in {*INPUTS, *OUTPUTS, *MEMBER_INPUTS, *MEMBER_OUTPUTS}:
         assert snake(camel(name)) == snake(name) == name
     for written in ("hostName", "host_name"):
@@ -44,7 +44,7 @@ def test_names_are_the_schemas_and_come_back() -> None:
 
 
 def test_a_secret_within_an_output_stays_one() -> None:
-    """An engine may say of a map that it is an output, and of what is in it that it is a secret."""
+    """An engine may send a map as an output that contains a secret entry."""
     output = {SIGNATURE: OUTPUT, "value": {"open": "1", "hidden": secret("2")}, "dependencies": []}
     found = received(message({"metadata": output}))
     assert found.properties == {"metadata": {"open": "1", "hidden": "2"}}
@@ -52,7 +52,7 @@ def test_a_secret_within_an_output_stays_one() -> None:
 
 
 def test_a_programs_own_keys_are_no_names() -> None:
-    """Keys of metadata and of instances stay as they are written, in a secret as well."""
+    """Keys of metadata and of instances are not converted, not even within a secret."""
     given_there = {
         "metadata": {"myKey": "1"},
         INSTANCES: {"vmOne": {"hostName": "a", "metadata": {"otherKey": "2"}}},
@@ -70,7 +70,7 @@ def test_a_programs_own_keys_are_no_names() -> None:
 
 
 def test_a_secret_stays_one_where_it_stands() -> None:
-    """Wherever it is, and no more than that."""
+    """Exactly the values that were secret are secret after the conversion, at any depth."""
     wrapped = {
         "hostName": secret("a"),
         "metadata": {"k": secret("1"), "l": "2"},
@@ -89,7 +89,7 @@ def test_a_secret_stays_one_where_it_stands() -> None:
 
 
 def test_what_is_not_known_yet_is_one_thing() -> None:
-    """In whatever place, as a text or as an output without a value."""
+    """An unknown value at any depth, also within a secret, becomes UNKNOWN."""
     there = received(message({"port": UNKNOWN_TEXT, "metadata": {"a": secret(UNKNOWN_TEXT)}}))
     assert there.properties == {"port": UNKNOWN, "metadata": {"a": UNKNOWN}}
     assert plain(sent({"port": UNKNOWN})) == {"port": UNKNOWN_TEXT}
@@ -97,5 +97,5 @@ def test_what_is_not_known_yet_is_one_thing() -> None:
 
 @given(st.sampled_from([float("inf"), float("-inf"), 1e300, 0.5]))
 def test_any_number_arrives(number: float) -> None:
-    """It is for the check to refuse what is no port."""
+    """The conversion keeps any number; the check refuses invalid ports."""
     assert received(message({"port": number})).properties == {"port": number}

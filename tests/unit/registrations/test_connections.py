@@ -1,4 +1,4 @@
-"""How a stack's configuration and the environment become a connection."""
+"""Connections made from a stack's configuration and the environment."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ SECRET = "pa55-w0rd"
 
 @dataclass(frozen=True)
 class Configured:
-    """A setting beside an environment of its own."""
+    """A configuration with an environment of its own."""
 
     texts: dict[str, str]
     environment: dict[str, str]
 
     def __call__(self, name: str) -> str | None:
-        """Return what is configured."""
+        """Return a setting's text, or None."""
         return self.texts.get(name)
 
 
 def connection(name: str = "default", environment: dict[str, str] | None = None, **config: Any) -> Connection:
-    """The connection of this name; objects of the configuration arrive as JSON."""
+    """Return the connection of this name; objects in the configuration are JSON texts."""
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in config.items()}
     return configured_connection(Configured(texts, environment or {}), name=name)
 
 
 def test_the_configuration_wins_over_the_environment() -> None:
-    """Field by field."""
+    """Each field of the default connection is taken from the configuration first."""
     environment = {"EUREKA_URL": OTHER, "EUREKA_USER": "them", "EUREKA_PASSWORD": SECRET}
     made = connection(environment=environment, url=URL, user="us")
     assert (made.service_urls, made.user, made.password) == ((URL,), "us", SECRET)
 
 
 def test_a_named_connection_has_its_own_fields_only() -> None:
-    """The default one's credentials are never sent to another Eureka."""
+    """The default connection's credentials are never sent to another Eureka."""
     named = {"eu": {"url": OTHER, "user": "bridge"}}
     environment = {"EUREKA_PASSWORD": SECRET, "EUREKA_EU_PASSWORD": "eu"}
     made = connection("eu", environment, url=URL, token="t", connections=named)
@@ -51,20 +51,22 @@ def test_a_named_connection_has_its_own_fields_only() -> None:
 
 
 def test_a_named_connection_may_come_from_the_environment_alone() -> None:
-    """Its name in capitals, with underscores."""
+    """The variable contains the connection's name in capitals, with underscores."""
     made = connection("eu-1", {"EUREKA_EU_1_URL": OTHER}, url=URL)
     assert made.service_urls == (OTHER,)
 
 
 def test_a_states_urls_are_used_with_todays_credentials() -> None:
-    """A state has no credentials, and the configuration may have moved on."""
+    """A state keeps the URLs without credentials, and the configured URL may have changed since."""
     texts = {"connections": json.dumps({"eu": {"url": URL, "token": SECRET}})}
     made = configured_connection(Configured(texts, {}), service_url=OTHER, name="eu")
     assert (made.service_urls, made.token) == ((OTHER,), SECRET)
 
 
 def test_the_largest_answer_of_a_named_connection_may_be_a_number() -> None:
-    """Pulumi's CLI writes one with ``--path``, and the engine makes a float of it."""
+    """``pulumi config set --path`` writes ``maxAnswerMib`` as a number, which the engine converts to a
+    float.
+    """
     for size in (256, 256.0, "256"):
         made = connection("eu", connections={"eu": {"url": URL, "maxAnswerMib": size}})
         assert made.max_answer_mib == 256
@@ -73,7 +75,7 @@ def test_the_largest_answer_of_a_named_connection_may_be_a_number() -> None:
 def test_a_missing_secret_file_is_reported_for_the_used_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It may be on the machine of those alone that use the connection."""
+    """The file may exist only on machines that use the connection."""
     monkeypatch.setenv("EUREKA_EU_PASSWORD_FILE", "/nowhere")
     named = {"eu": {"url": URL, "user": "bridge"}}
     assert connection_problems({"connections": json.dumps(named)}.get) == []
@@ -99,7 +101,7 @@ def test_a_missing_secret_file_is_reported_for_the_used_connection(
 def test_what_cannot_be_used_is_reported_without_any_value_of_it(
     name: str, config: dict[str, Any], sentence: str
 ) -> None:
-    """One sentence that says what to do, and never a secret."""
+    """The one-sentence error gives the remedy, and contains no secret."""
     with pytest.raises(ConfigurationError) as raised:
         connection(name, **config)
     assert sentence in str(raised.value)
@@ -144,7 +146,7 @@ def test_what_cannot_be_used_is_reported_without_any_value_of_it(
     ],
 )
 def test_all_connections_are_looked_at_whether_used_or_not(connections: Any, sentences: list[str]) -> None:
-    """One sentence for each that is wrong, without any value that may be a credential."""
+    """Each invalid connection yields one sentence, without a value that may be a credential."""
     text = connections if isinstance(connections, str) else json.dumps(connections)
     found = connection_problems({"url": URL, "connections": text}.get)
     assert len(found) == len(sentences)

@@ -1,4 +1,4 @@
-"""Values that a registration's state can leave out."""
+"""The values that a registration's state can leave out, and their restoration."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.unit.registrations.test_properties import checked
     ],
 )
 def test_what_is_left_out_comes_back(changes: dict[str, Any]) -> None:
-    """Any written form comes back."""
+    """Shortened properties expand to the original, in whatever form they were written."""
     assert completed(shortened(checked(**changes))) == checked(**changes)
 
 
 def test_only_what_differs_from_its_default_is_kept() -> None:
-    """A written default and an omitted one are the same, so that a refresh agrees."""
+    """A written default is dropped like an omitted one, so that a refresh yields the same state."""
     assert set() == FIXED.keys() & shortened(checked()).keys()
     assert shortened(checked(drain_seconds=0, secure_port=443.0)) == {
         **shortened(checked()),

@@ -1,4 +1,4 @@
-"""Lookups' results from a cluster's answer."""
+"""Results of lookups, made from a cluster's answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from eurekube_provider.registrations.discovered import FoundEndpoint, FoundEndpo
 
 
 def test_endpoints_of_slices() -> None:
-    """By the pod's name where there is one, with ports by name; not ready only where that is said."""
+    """An endpoint is named after its pod, or else its address; its ports are named, and unknown readiness
+    counts as ready.
+    """
     slices: list[dict[str, Any]] = [
         {
             "ports": [{"name": "http", "port": 8080}, {"name": "broken"}],

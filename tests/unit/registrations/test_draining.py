@@ -1,4 +1,4 @@
-"""Drains of a stack's registrations, and what stands when they end before their time."""
+"""Drains of a stack's registrations, and the statuses that an interrupted drain leaves."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ ONE, TWO = (
 
 
 class Killed(BaseException):
-    """The process ended."""
+    """The end of the process, raised instead of a request."""
 
 
 class Server:
-    """One server as a drain sees it, which lets the client die after so many requests."""
+    """A server for drains that kills its client after a number of writes."""
 
     def __init__(self, *held: Instance) -> None:
         self.held = {each.key: each for each in held}
@@ -41,7 +41,7 @@ class Server:
 
     @property
     def peer(self) -> Peers:
-        """Itself, as a cluster of one."""
+        """This server as a cluster of one."""
         return cast("Peers", self)
 
     def _write(self, what: str) -> None:
@@ -50,25 +50,25 @@ class Server:
         self.requests.append(what)
 
     def read(self, application: str, instance_id: str) -> Instance | None:
-        """Return the instance."""
+        """Return an instance, or None."""
         return self.held.get((application, instance_id))
 
     def read_everywhere(
         self, application: str, instance_id: str
     ) -> tuple[dict[str, Instance | None], dict[str, Any]]:
-        """Return the instance of every server."""
+        """Return an instance by server URL, without failures."""
         return {"http://a/eureka": self.read(application, instance_id)}, {}
 
     def first(self, ask: Any, **_: Any) -> Any:
-        """It answers."""
+        """Ask this server."""
         return ask(self)
 
     def everywhere(self, ask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """It answers."""
+        """Ask this server; return its answer by URL, without failures."""
         return {"http://a/eureka": ask(self)}, {}
 
     def register(self, instance: Instance) -> None:
-        """An OUT_OF_SERVICE stays, whatever the registration says."""
+        """Register an instance; an existing OUT_OF_SERVICE stays."""
         self._write(f"register {instance.instance_id}")
         have = self.held.get(instance.key)
         stays = have is not None and have.status is Status.OUT_OF_SERVICE
@@ -79,7 +79,7 @@ class Server:
         )
 
     def set_status(self, instance: Instance, status: Status) -> bool:
-        """An override."""
+        """Set a status override."""
         self._write(f"set {instance.instance_id} {status}")
         self.held[instance.key] = replace(self.held[instance.key], status=status, overridden_status=status)
         return True
@@ -93,21 +93,21 @@ class Server:
         return True
 
     def standing(self) -> dict[str, tuple[Status, bool]]:
-        """Status and mark by id."""
+        """Return by id each instance's status, and whether it has the drain's mark."""
         return {key[1]: (each.status, LEAVING_KEY in each.metadata) for key, each in self.held.items()}
 
 
 def no_wait(_seconds: float) -> None:
-    """It passed."""
+    """Return at once, as if the time had passed."""
 
 
 def interrupt(_seconds: float) -> None:
-    """It was ended."""
+    """Raise, as a wait that is interrupted."""
     raise DrainInterrupted("interrupted")
 
 
 def test_the_mark_stands_before_the_status_and_all_wait_once() -> None:
-    """After any death, an OUT_OF_SERVICE without a mark is a person's."""
+    """If the process dies at any point, an OUT_OF_SERVICE without a mark was set by a person."""
     server, waits = Server(ONE, TWO), list[float]()
     drain([(server.peer, ONE), (server.peer, TWO)], 100, waits.append)
     for name in ("one", "two"):
@@ -121,7 +121,7 @@ def test_the_mark_stands_before_the_status_and_all_wait_once() -> None:
 
 @pytest.mark.parametrize("requests", range(4))
 def test_whatever_dies_the_next_run_undoes_it(requests: int) -> None:
-    """After each request of a drain, and of undoing it."""
+    """The process may die after any request of a drain or of its undoing."""
     server = Server(ONE)
     server.dies_after = requests
     with pytest.raises(Killed):
@@ -137,7 +137,7 @@ def test_whatever_dies_the_next_run_undoes_it(requests: int) -> None:
 
 
 def test_an_interrupted_drain_is_put_back_at_once() -> None:
-    """By the process that is asked to end."""
+    """The interrupted process itself puts the instances in service again."""
     server = Server(ONE, TWO)
     with pytest.raises(DrainInterrupted, match=r"A one and 1 more: interrupted, .* in service again"):
         drain([(server.peer, ONE), (server.peer, TWO)], 100, interrupt)
@@ -145,7 +145,7 @@ def test_an_interrupted_drain_is_put_back_at_once() -> None:
 
 
 def test_what_cannot_be_put_back_keeps_its_mark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And that is said."""
+    """The error says which instance stays out of service and why."""
     server = Server(ONE)
 
     def refuse(*_: Any) -> bool:
@@ -160,7 +160,9 @@ def test_what_cannot_be_put_back_keeps_its_mark(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_one_that_an_interrupted_drain_left_waits_once_more() -> None:
-    """Nobody knows for how long it was out; what a person took out waits for nobody."""
+    """An instance with an earlier drain's mark is drained for the full time; one that a person took out is
+    not waited for.
+    """
     server, waits = Server(ONE, TWO), list[float]()
     drain([(server.peer, ONE)], 100, no_wait)
     server.set_status(TWO, Status.OUT_OF_SERVICE)
@@ -172,7 +174,7 @@ def test_one_that_an_interrupted_drain_left_waits_once_more() -> None:
 
 
 def test_a_persons_status_is_left_alone() -> None:
-    """Without our mark nothing is put back; nor is what belongs to somebody else by now."""
+    """An OUT_OF_SERVICE without the drain's mark, or of another owner, is not undone."""
     server = Server(ONE, TWO)
     server.set_status(ONE, Status.OUT_OF_SERVICE)
     put_all_back(server.peer, [ONE])
@@ -184,7 +186,7 @@ def test_a_persons_status_is_left_alone() -> None:
 
 
 def test_a_cancelled_wait_ends_at_once_and_later_ones_do_not() -> None:
-    """Only calls that have begun are meant: Pulumi says Cancel at the end of each run as well."""
+    """A cancellation covers calls that have begun, since Pulumi also sends Cancel at the end of each run."""
     waits = Cancellation()
     begun = waits.wait_of_this_call()
     waits.cancel()
@@ -194,7 +196,7 @@ def test_a_cancelled_wait_ends_at_once_and_later_ones_do_not() -> None:
 
 
 def test_a_run_that_was_cancelled_begins_no_drain() -> None:
-    """The engine sends what it had begun to write down; the next run of the same process is another one."""
+    """The engine still sends calls after Cancel; the next run of the same process can drain again."""
     waits = Cancellation()
     waits.cancel()
     waits.begin(600)
@@ -212,7 +214,7 @@ def test_a_run_that_was_cancelled_begins_no_drain() -> None:
 
 
 def test_a_wait_ends_when_the_engine_is_gone() -> None:
-    """It hangs up when it is asked to end twice, or is killed."""
+    """The wait ends when the engine's connection closes, as after a second interrupt or a kill."""
 
     class Context:
         def is_active(self) -> bool:

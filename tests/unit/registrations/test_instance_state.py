@@ -1,4 +1,4 @@
-"""Changes between a state and a program, and a state's record of Eureka."""
+"""Differences between a state and a program, and the state that is read from Eureka."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.registrations.test_properties import LEAST, checked
 
 
 def actual_of(properties: dict[str, Any], **changes: Any) -> Instance:
-    """Return the instance in Eureka after such a registration."""
+    """Return the instance that Eureka holds after a registration with these properties."""
     instance = replace(
         Registration.from_properties(properties).instance, last_updated_timestamp_ms=1_700_000_000_000
     )
@@ -30,7 +30,7 @@ def actual_of(properties: dict[str, Any], **changes: Any) -> Instance:
 
 
 def outputs(properties: dict[str, Any], held: Instance) -> dict[str, Any]:
-    """The state where Eureka holds this."""
+    """Return the registration's state, read from a Eureka that holds this instance."""
     desired = DesiredState.from_properties(properties)
     is_ours = held.owner == desired.owner
     places = {held.key: held}
@@ -38,14 +38,14 @@ def outputs(properties: dict[str, Any], held: Instance) -> dict[str, Any]:
 
 
 def state(held: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    """The state after a registration was made, as Pulumi hands it back: with floats, without Nones."""
+    """Return the state after a creation as Pulumi sends it, with floats and without None."""
     properties = shortened(checked(**changes))
     outs = outputs(properties, actual_of(properties, **(held or {})))
     return {key: float(value) if type(value) is int else value for key, value in outs.items()}
 
 
 def test_nothing_changes_where_the_same_is_asked_for() -> None:
-    """Floats, keys without a value and what Eureka computes are no change."""
+    """Floats, missing keys and values that Eureka computes make no difference."""
     assert StateDifference(changes=False) == diff(state(), checked())
     assert StateDifference(changes=False) == diff(state(status="DOWN"), checked(status="DOWN"))
 
@@ -69,7 +69,7 @@ def test_nothing_changes_where_the_same_is_asked_for() -> None:
     ],
 )
 def test_contents_update_in_place(changes: dict[str, Any]) -> None:
-    """All but what names a registration."""
+    """Every property that is no part of the registration's name is updated in place."""
     assert StateDifference(changes=True) == diff(state(), checked(**changes))
 
 
@@ -84,56 +84,64 @@ def test_contents_update_in_place(changes: dict[str, Any]) -> None:
     ],
 )
 def test_another_name_is_another_registration(changes: dict[str, Any], replaces: tuple[str, ...]) -> None:
-    """It is registered before the old one is removed: nobody misses it in between."""
+    """A changed application or id is a replacement, whose new registration is made before the old one is
+    removed.
+    """
     assert StateDifference(changes=True, replaces=replaces) == diff(state(), checked(**changes))
 
 
 def test_another_port_under_an_id_of_ones_own_updates_in_place() -> None:
-    """Only the default id is made of the port."""
+    """A port is part of the default id only."""
     assert StateDifference(changes=True) == diff(
         state(instance_id="legacy"), checked(instance_id="legacy", port=9090)
     )
 
 
 def test_other_servers_are_a_replacement_and_the_new_one_comes_first() -> None:
-    """Both URLs may lead to the same Eureka, where the old one's removal finds another incarnation."""
+    """Both URLs may lead to one Eureka, where the old registration's removal finds a newer incarnation and
+    leaves it.
+    """
     assert StateDifference(changes=True, replaces=("service_url",)) == diff(
         state(), checked(service_url="http://other:8761/eureka")
     )
 
 
 def test_one_more_server_of_the_same_eureka_updates_in_place() -> None:
-    """Lists that share a URL are one Eureka."""
+    """Two lists of URLs that share a URL are the same Eureka."""
     both = "http://eureka:8761/eureka,http://eureka-2:8761/eureka"
     assert StateDifference(changes=True) == diff(state(), checked(service_url=both))
 
 
 def test_a_renamed_stack_updates_in_place() -> None:
-    """The owner is written again, and the id stays."""
+    """The owner is rewritten, and the id stays."""
     olds = state()
     renamed = check(olds, {**LEAST, "owner": "stack/organization/shop/production/billing"})
     assert StateDifference(changes=True) == diff(olds, renamed.properties)
 
 
 def test_drift_is_a_change() -> None:
-    """After a refresh the state says what Eureka holds, not what was asked for."""
+    """After a refresh the state has Eureka's values, which differ from the program's."""
     assert diff(state(held={"host_name": "192.0.2.99"}), checked()).changes
     assert diff(state(held={"status": Status.OUT_OF_SERVICE}, status="UP"), checked(status="UP")).changes
 
 
 def test_a_persons_override_is_no_drift_where_no_status_is_asked_for() -> None:
-    """Unset means: start UP, and leave it to people from then on."""
+    """Without an input ``status`` the registration starts UP, and people may change it later."""
     held = {"status": Status.OUT_OF_SERVICE, "overridden_status": Status.OUT_OF_SERVICE}
     assert StateDifference(changes=False) == diff(state(held=held), checked())
 
 
 def test_to_enforce_a_status_no_longer_is_a_change() -> None:
-    """The state must forget it, or every refresh would bring it back among the inputs."""
+    """Without an update the state would keep the enforced status, and each refresh would add it to the
+    inputs.
+    """
     assert diff(state(status="UP"), checked()).changes
 
 
 def test_somebody_elses_instance_shows_and_never_becomes_ours() -> None:
-    """The state's owner is whom we may remove: it must not follow what Eureka says."""
+    """The state's ``owner`` decides what may be removed, and stays the stack's; ``seen_owner`` shows
+    Eureka's.
+    """
     properties = checked()
     stolen = {"eurekube.owner": "cluster/a/b/c", "eurekube.renewer": "eurekube"}
     olds = outputs(properties, actual_of(properties, metadata=stolen))
@@ -142,7 +150,7 @@ def test_somebody_elses_instance_shows_and_never_becomes_ours() -> None:
 
 
 def test_inputs_after_a_refresh_are_what_eureka_holds() -> None:
-    """So that a preview shows each difference as a difference of inputs."""
+    """A preview then shows each drift as a difference of inputs."""
     properties = checked(metadata={"tier": "1"})
     held = actual_of(properties, host_name="192.0.2.99", status=Status.DOWN)
     olds = outputs(properties, held)
@@ -151,14 +159,18 @@ def test_inputs_after_a_refresh_are_what_eureka_holds() -> None:
 
 
 def test_inputs_carry_the_status_only_where_it_is_enforced() -> None:
-    """Otherwise a refresh would turn a person's override into something that was asked for."""
+    """If the inputs had an unenforced status, a refresh would turn a person's override into a wish of the
+    program.
+    """
     properties = checked(status="UP")
     held = actual_of(properties, status=Status.DOWN)
     assert inputs(outputs(properties, held))["status"] == "DOWN"
 
 
 def test_no_fixed_default_comes_into_the_state_and_none_goes() -> None:
-    """An earlier release wrote them all: a refresh is not to show that they went."""
+    """Defaults that an earlier release wrote stay in the state, so that a refresh shows no removed
+    property.
+    """
     properties = checked(duration_seconds=120)
     assert state(duration_seconds=120).keys() & FIXED.keys() == {"duration_seconds"}
     olds = {**state(duration_seconds=120), **completed(shortened(properties))}
@@ -168,7 +180,7 @@ def test_no_fixed_default_comes_into_the_state_and_none_goes() -> None:
 
 
 def test_the_state_tells_when_eureka_last_changed_it() -> None:
-    """As a date that a person can read."""
+    """``last_updated`` is a readable date."""
     assert state()["last_updated"] == "2023-11-14T22:13:20.000Z"
 
 
@@ -182,7 +194,7 @@ OUT = Status.OUT_OF_SERVICE
 def test_an_unenforced_status_goes_unless_a_person_changed_it(
     held: Status | None, expected: Status | None
 ) -> None:
-    """It is brought back to UP once; what somebody set since, or removed, is theirs."""
+    """A status that is no longer enforced becomes UP once; a status that a person has set since is kept."""
     previous = Registration.from_properties(state(status=OUT.value))
     wanted = Registration.from_properties(checked())
     have = replace(wanted.instance, status=held) if held else None
@@ -191,7 +203,7 @@ def test_an_unenforced_status_goes_unless_a_person_changed_it(
 
 
 def test_a_status_that_is_lifted_at_one_server_keeps_its_mark() -> None:
-    """Another server may hold it still, and the run may be killed before it is lifted there."""
+    """The run may be killed before the status is lifted at the second server."""
     wanted = Registration.from_properties(checked())
     marks = {**wanted.instance.metadata, ENFORCED_KEY: f"{OUT} UP"}
     lifted = replace(wanted.instance, status=Status.UP, metadata=marks)
@@ -200,7 +212,9 @@ def test_a_status_that_is_lifted_at_one_server_keeps_its_mark() -> None:
 
 
 def test_under_a_persons_status_up_is_sent() -> None:
-    """A server believes DOWN and STARTING over an override: callers would lose the instance's own UP."""
+    """A server would let a registered DOWN or STARTING win over a person's override, so that UP is
+    registered.
+    """
     wanted = Registration.from_properties(checked(status="DOWN"))
     persons = replace(wanted.instance, status=OUT, overridden_status=OUT)
     assert sent_first(wanted.instance, Status.DOWN, persons).status is Status.UP

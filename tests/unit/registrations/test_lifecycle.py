@@ -1,4 +1,4 @@
-"""The life of registrations by both dynamic providers: whose a removal takes, and what a failure leaves."""
+"""The life of registrations by both dynamic providers: what a removal takes, and what a failure leaves."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ KINDS = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that holds something else is asked again at once, and nobody waits for a drain."""
+    """Skip all pauses between requests and all drains."""
     monkeypatch.setattr("time.sleep", lambda _: None)
     monkeypatch.setattr(CANCELLATION, "wait_of_this_call", lambda: lambda _: None)
     DECLARED_RESOURCES.__init__()  # type: ignore[misc]
@@ -63,26 +63,26 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def eureka() -> FakeEureka:
-    """One Eureka."""
+    """Return a fake Eureka."""
     return FakeEureka()
 
 
 @pytest.fixture
 def other() -> FakeEureka:
-    """Another one."""
+    """Return a second fake Eureka."""
     return FakeEureka()
 
 
 @pytest.fixture
 def servers(eureka: FakeEureka, other: FakeEureka, monkeypatch: pytest.MonkeyPatch) -> FakeServers:
-    """The first one has two URLs."""
+    """Return the servers by URL; the first Eureka has two URLs."""
     made = FakeServers({URL: eureka, SPELT: eureka, OTHER: other})
     monkeypatch.setattr(PEERS, "of", made)
     return made
 
 
 def run(kind: ResourceType, **config: str) -> Provider:
-    """Return a provider as a new plugin process has it."""
+    """Return a configured provider as in a new plugin process."""
     DECLARED_RESOURCES.__init__()  # type: ignore[misc]
     PEERS.silent.clear()
     provider = kind[0]()
@@ -92,14 +92,14 @@ def run(kind: ResourceType, **config: str) -> Provider:
 
 
 def checked(kind: ResourceType, **changes: Any) -> Properties:
-    """Return the inputs with which the engine creates."""
+    """Return the checked inputs, with which the engine creates."""
     result = kind[0]().check({}, {**kind[1], "service_url": URL, **changes})
     assert not result.failures
     return dict(result.inputs)
 
 
 def created(kind: ResourceType, **changes: Any) -> Properties:
-    """The state after a creation, in a process of its own."""
+    """Create the resource in a new process, and return its state."""
     return dict(run(kind).create(checked(kind, **changes)).outs or {})
 
 
@@ -107,7 +107,9 @@ def created(kind: ResourceType, **changes: Any) -> Properties:
 def test_a_removal_takes_its_own_incarnation_only(
     kind: ResourceType, eureka: FakeEureka, servers: FakeServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The new half of a replacement takes the place over, and the old one leaves it, in whichever run."""
+    """When a replacement's new half has taken the place, the old half's removal leaves the instance, in
+    whichever run.
+    """
     old, new = created(kind, drain_seconds=9), created(kind, drain_seconds=9)
     stands = dict(eureka.held)
     assert {each.incarnation for each in stands.values()} == {new[INCARNATION]} != {old[INCARNATION]}
@@ -125,9 +127,10 @@ def test_a_removal_takes_its_own_incarnation_only(
 def test_a_state_without_an_incarnation_goes_on(
     kind: ResourceType, eureka: FakeEureka, servers: FakeServers
 ) -> None:
-    """As 0.1.0 wrote it: no change by itself, removed where Eureka names none; an update gives none.
+    """A state of 0.1.0 yields no change, and removes only instances without an incarnation; an update adds
+    none.
 
-    Or what an update has written whose answer got lost could not be removed any more.
+    If an update added one and its answer were lost, the state could not remove the instance any more.
     """
     assert servers
     old = created(kind)
@@ -159,7 +162,7 @@ def test_a_state_without_an_incarnation_goes_on(
 def test_a_move_that_is_taken_back_leaves_what_stood(
     kind: ResourceType, url: str, eureka: FakeEureka, servers: FakeServers
 ) -> None:
-    """The state has both for a while; the engine finds the first unchanged, and removes the second."""
+    """When a changed URL is reverted before the old half is removed, the engine removes only the new half."""
     assert servers
     old = created(kind)
     moved = created(kind, service_url=url)
@@ -175,7 +178,7 @@ def test_a_move_that_is_taken_back_leaves_what_stood(
 def test_what_was_renamed_is_given_back_to_nobody(
     kind: ResourceType, eureka: FakeEureka, servers: FakeServers
 ) -> None:
-    """The state before its update has another owner, and is the same resource."""
+    """After an update to a renamed owner the resource's own deletion removes the instance."""
     assert servers
     old = created(kind)
     provider = run(kind)
@@ -190,7 +193,9 @@ def test_what_was_renamed_is_given_back_to_nobody(
 def test_a_copy_in_the_state_takes_nothing_that_the_program_has(
     kind: ResourceType, eureka: FakeEureka, servers: FakeServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Somebody copied it by hand, mark included. With the program's own gone, too, it goes."""
+    """The deletion of a resource that somebody copied in the state, incarnation included, leaves the
+    program's registration.
+    """
     assert servers
     state = created(kind, drain_seconds=9)
     before = dict(eureka.held)
@@ -209,7 +214,9 @@ def test_a_copy_in_the_state_takes_nothing_that_the_program_has(
 def test_what_is_previewed_or_refreshed_is_not_asked_for(
     kind: ResourceType, eureka: FakeEureka, servers: FakeServers
 ) -> None:
-    """An up begins with both, and removes what it finds there and the program does not have."""
+    """A preview and a refresh at the start of an update do not protect a resource that the program has
+    dropped.
+    """
     assert servers
     state = created(kind)
     provider = run(kind)
@@ -224,7 +231,7 @@ def test_what_is_previewed_or_refreshed_is_not_asked_for(
 def test_another_incarnation_shows_in_a_refresh_and_is_put_right(
     kind: ResourceType, eureka: FakeEureka, servers: FakeServers
 ) -> None:
-    """An instance with another mark than the state's could not be removed by it."""
+    """An update restores the state's incarnation, without which the state could not remove the instance."""
     assert servers
     state, _ = created(kind), created(kind)
     result = run(kind).read("x", state)
@@ -238,7 +245,10 @@ def test_another_incarnation_shows_in_a_refresh_and_is_put_right(
 def test_another_spelling_drains_nothing_and_another_eureka_is_left(
     kind: ResourceType, eureka: FakeEureka, other: FakeEureka, servers: FakeServers
 ) -> None:
-    """Registered first, at the new URL; at the old one it is removed where it is the old one still."""
+    """A new URL of the same Eureka replaces the registration without a drain; after a move to another Eureka
+    the old
+    registration is drained.
+    """
     assert servers
     old = created(kind, drain_seconds=9)
     difference = run(kind).diff("", old, checked(kind, service_url=SPELT, drain_seconds=9))
@@ -256,7 +266,7 @@ def test_another_spelling_drains_nothing_and_another_eureka_is_left(
 
 @KINDS
 def test_the_order_of_urls_changes_nothing(kind: ResourceType) -> None:
-    """A laptop in another zone asks other servers first."""
+    """A program in another zone lists the same servers in another order."""
     both = checked(kind, service_url=f"{URL},{OTHER}")
     state = {**both, "status": "UP", "status_is_enforced": False} if kind[0] is InstanceProvider else both
     assert not kind[0]().diff("", state, checked(kind, service_url=f"{OTHER},{URL}")).changes
@@ -267,7 +277,9 @@ def test_the_order_of_urls_changes_nothing(kind: ResourceType) -> None:
 def test_a_server_that_is_gone_for_good_is_let_go_of(
     kind: ResourceType, servers: FakeServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The error of the removal says how; then nothing is asked of it, and a refresh drops it."""
+    """The removal's error names ``abandonedUrls``; with that setting the server is not asked, and a
+    refresh drops the state.
+    """
     state = {**created(kind), "service_url": GONE}
     for call in (lambda: run(kind, url=URL).delete("", state), lambda: run(kind, url=URL).read("", state)):
         with pytest.raises(RegistryUnreachable, match=f"pulumi config set eurekube:abandonedUrls {GONE}"):
@@ -283,7 +295,7 @@ def test_a_server_that_is_gone_for_good_is_let_go_of(
 def test_a_removal_that_finds_nothing_says_so(
     kind: ResourceType, servers: FakeServers, eureka: FakeEureka, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another Eureka may answer at the URL by now: absence there is no removal."""
+    """A removal reports a missing instance, since another Eureka may answer at the URL now."""
     assert servers
     state = created(kind)
     capsys.readouterr()
@@ -299,7 +311,9 @@ def test_a_removal_that_finds_nothing_says_so(
 def test_credentials_go_to_the_urls_that_they_were_configured_for(
     kind: ResourceType, servers: FakeServers
 ) -> None:
-    """A URL that is not configured any more gets none; that of another connection gets its own."""
+    """A state's URL that is no longer configured gets no credentials; one of another connection gets that
+    one's.
+    """
     state = created(kind)
     today = {"url": SPELT, "user": "bridge", "password": "pa55"}
     run(kind, **today).delete("", state)
@@ -317,7 +331,7 @@ def test_credentials_go_to_the_urls_that_they_were_configured_for(
 def test_a_refresh_tells_nobody_to_abandon_a_server_that_is_in_use(
     kind: ResourceType, servers: FakeServers
 ) -> None:
-    """It is away for a while; what is to be removed there may be abandoned."""
+    """Only the error of a removal suggests ``abandonedUrls`` for a configured server that is unreachable."""
     assert servers
     state = {**created(kind), "service_url": GONE}
     with pytest.raises(RegistryUnreachable) as raised:
@@ -331,7 +345,7 @@ def test_a_refresh_tells_nobody_to_abandon_a_server_that_is_in_use(
 def test_a_server_that_wants_credentials_has_them_in_a_connection(
     kind: ResourceType, eureka: FakeEureka, servers: FakeServers
 ) -> None:
-    """Said where the state's URL is none that is configured."""
+    """If a state's URL is not configured, the error of a 401 suggests a connection for that URL."""
     assert servers
     state = created(kind)
 
@@ -349,7 +363,7 @@ def test_a_server_that_wants_credentials_has_them_in_a_connection(
 def test_a_connection_goes_together_with_what_is_registered_there(
     kind: ResourceType, other: FakeEureka, servers: FakeServers
 ) -> None:
-    """A removal needs no configured connection."""
+    """A registration can be removed after its connection left the configuration."""
     assert servers
     state = created(kind, service_url=OTHER, connection="eu")
     assert other.held
@@ -358,18 +372,18 @@ def test_a_connection_goes_together_with_what_is_registered_there(
 
 
 def lost(usual: Callable[[], Any]) -> Any:
-    """The server does it, and its answer gets lost."""
+    """Carry out a request whose answer is lost."""
     usual()
     raise RegistryUnreachable("no answer within 5 s", url=URL)
 
 
 def refused(_: Callable[[], Any]) -> Any:
-    """The server does not do it."""
+    """Fail as a server that does not carry out the request."""
     raise RegistryRejected("answered 500", url=URL)
 
 
 def away(_: Callable[[], Any]) -> Any:
-    """The server is away."""
+    """Fail as a server that cannot be reached."""
     raise RegistryUnreachable("no connection", url=URL)
 
 
@@ -388,7 +402,7 @@ ONE: ResourceType = (InstanceProvider, LEAST)
 def test_a_creation_that_fails_leaves_nothing(
     fails: dict[str, Any], changes: Properties, eureka: FakeEureka, servers: FakeServers
 ) -> None:
-    """Nobody's state would remove it; the corrected program may ask for another id."""
+    """No state would remove a leftover, since the corrected program may use another id."""
     assert servers
     eureka.fails = {name: list(each) for name, each in fails.items()}
     with pytest.raises((RegistryRejected, RegistryUnreachable), match="was taken back"):
@@ -397,7 +411,9 @@ def test_a_creation_that_fails_leaves_nothing(
 
 
 def test_what_a_failed_creation_took_over_is_given_back(eureka: FakeEureka, servers: FakeServers) -> None:
-    """A person's status included; the old half of the replacement is still in the state."""
+    """The instance of a replacement's old half is restored, with a person's status, since the state still
+    has it.
+    """
     assert servers
     old = created(ONE)
     before = dict(eureka.held)
@@ -424,7 +440,7 @@ def test_what_a_failed_creation_took_over_is_given_back(eureka: FakeEureka, serv
 def test_an_update_that_fails_leaves_what_stood(
     fails: dict[str, Any], changes: Properties, eureka: FakeEureka, servers: FakeServers
 ) -> None:
-    """The state says so: a program that asks for it again changes nothing, and one without it removes it."""
+    """Eureka and the state keep the former registration, which a later run can update or remove."""
     assert servers
     old = created(ONE)
     before = dict(eureka.held)
@@ -440,7 +456,7 @@ def test_an_update_that_fails_leaves_what_stood(
 
 
 def test_an_update_that_fails_takes_nothing_out_of_service(eureka: FakeEureka, servers: FakeServers) -> None:
-    """An instance that a drain left out stays in service, although it did not before."""
+    """An instance that an interrupted drain left out of service stays in service after the failed update."""
     assert servers
     old = created(ONE)
     ((key, one),) = eureka.held.items()
@@ -458,7 +474,9 @@ def test_an_update_that_fails_takes_nothing_out_of_service(eureka: FakeEureka, s
 def test_one_of_many_that_a_drain_left_out_is_found(
     count: int, eureka: FakeEureka, servers: FakeServers
 ) -> None:
-    """It is put back although the state does not know, whichever of them it is."""
+    """The update puts the instance in service, although only its mark in Eureka, not the state, shows the
+    drain.
+    """
     assert servers
     instances = {f"i{at:03}": {"host_name": f"192.0.2.{at}"} for at in range(1, count + 1)}
     many: ResourceType = (ApplicationProvider, {**ALL, "instances": instances})
@@ -479,7 +497,7 @@ def test_one_of_many_that_a_drain_left_out_is_found(
 
 
 def test_what_cannot_be_taken_back_is_named(eureka: FakeEureka, servers: FakeServers) -> None:
-    """With the way to remove it, and no second writer is touched."""
+    """The error gives the request that removes the registration."""
     assert servers
     eureka.fails = {"register": [lost], "deregister": [away]}
     path = f"{URL}/apps/BILLING/billing.dev.shop:billing:8080"
@@ -491,7 +509,7 @@ def test_what_cannot_be_taken_back_is_named(eureka: FakeEureka, servers: FakeSer
 def test_a_failed_creation_of_many_gives_back_what_it_took_over(
     eureka: FakeEureka, servers: FakeServers
 ) -> None:
-    """The old half goes on with its own incarnation."""
+    """The old half's instances get their former incarnation back, and can be removed by its state."""
     assert servers
     many: ResourceType = (ApplicationProvider, ALL)
     old = created(many)
@@ -506,7 +524,9 @@ def test_a_failed_creation_of_many_gives_back_what_it_took_over(
 
 
 def test_a_machine_that_registers_itself_is_refused(eureka: FakeEureka, servers: FakeServers) -> None:
-    """Callers would find it twice. A list suggests it, and its own read says so; adopting takes it over."""
+    """A self-registered instance at the address, found in a list and confirmed by a read, is refused
+    unless it is adopted.
+    """
     assert servers
     itself = Instance("BILLING", "itself", "host", "192.0.2.10", Port(8080))
     eureka.held = {itself.key: itself}
@@ -521,7 +541,7 @@ def test_a_machine_that_registers_itself_is_refused(eureka: FakeEureka, servers:
 def test_a_creation_that_fails_takes_back_nothing_but_its_own(
     owner: str | None, eureka: FakeEureka, servers: FakeServers
 ) -> None:
-    """Somebody wrote there meanwhile: another owner, or another creation of the same one."""
+    """An instance that another owner or creation wrote in the meantime stays."""
     assert servers
 
     def taken(_usual: Callable[[], Any]) -> Any:
@@ -541,7 +561,7 @@ def test_a_creation_that_fails_takes_back_nothing_but_its_own(
 def test_nobody_elses_instance_is_adopted_unasked(
     kind: ResourceType, owner: str | None, eureka: FakeEureka, servers: FakeServers
 ) -> None:
-    """One that has our id, of whomever it is, stands as it stood; with ``adopt`` it is taken over."""
+    """An instance of another owner at the same id stays; with ``on_conflict="adopt"`` it is taken over."""
     assert servers
     created(kind)
     theirs = {
@@ -557,7 +577,9 @@ def test_nobody_elses_instance_is_adopted_unasked(
 
 
 def test_a_removal_from_several_servers_is_checked_twice(servers: FakeServers) -> None:
-    """Unless its application renews it itself: then it would be the application's wish that it came back."""
+    """Another check follows the removal, except for an application that renews itself and may rightly come
+    back.
+    """
     for renewer, count in (("eurekube", 1), ("self", 0)):
         state = created(ONE, service_url=f"{URL},{OTHER}", renewer=renewer)
         looks = Mock(RemovalChecks)
@@ -569,7 +591,9 @@ def test_a_removal_from_several_servers_is_checked_twice(servers: FakeServers) -
 
 
 def test_what_a_list_has_and_nobody_holds_is_in_nobodys_way(eureka: FakeEureka, servers: FakeServers) -> None:
-    """Lists are old; and another resource of the stack at the address is being renamed."""
+    """A list may be outdated, and another resource of the same stack at the address may be about to be
+    renamed.
+    """
     assert servers
     eureka.listed = [Instance("BILLING", "gone", "host", "192.0.2.10", Port(8080))]
     state = created(ONE)
@@ -590,7 +614,7 @@ BEHIND_THE_STACKS_BACK = {
     "a drain that was interrupted": {"leaving": "true"},
     "other contents": {},
 }
-"""Marks that somebody changed in Eureka; with each, an address."""
+"""Metadata that somebody changed in Eureka; an empty entry stands for a changed address."""
 
 
 @pytest.mark.parametrize("marks", BEHIND_THE_STACKS_BACK.values(), ids=BEHIND_THE_STACKS_BACK)
@@ -598,7 +622,9 @@ BEHIND_THE_STACKS_BACK = {
 def test_a_refresh_settles(
     kind: ResourceType, marks: dict[str, str], eureka: FakeEureka, servers: FakeServers
 ) -> None:
-    """It finds the same difference once; the program finds it until it is gone. Its own owner stays."""
+    """Only the first refresh reports the difference; updates report it until it is corrected, and the
+    owner stays.
+    """
     assert servers
     state, inputs = created(kind), checked(kind)
     key = sorted(eureka.held)[0]
@@ -623,7 +649,9 @@ def test_a_refresh_settles(
 def test_what_an_update_has_healed_is_no_change_of_a_refresh(
     kind: ResourceType, eureka: FakeEureka, servers: FakeServers
 ) -> None:
-    """The marks by which its check asked for it stand among its inputs, and say nothing any more."""
+    """The mark ``absent`` that caused an update stays among the inputs, and causes no difference
+    afterwards.
+    """
     assert servers
     state = created(kind)
     eureka.held.clear()
@@ -648,8 +676,10 @@ CAME_BACK: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
     "with an owner that nobody can read": ({"metadata": {"eurekube.owner": ""}}, {}, False),
     "of a program that has an operator renew it": ({}, {"renewer": "eurekube"}, False),
 }
-"""The instance in the place of a registration that renews itself, the program's change, and whether it is
-taken over."""
+"""Changes that make an application's own instance in the registration's place, the program's changes, and
+whether the
+stack takes the instance over.
+"""
 
 
 @pytest.mark.parametrize("is_refreshed", [False, True], ids=["", "after a refresh"])
@@ -664,7 +694,9 @@ def test_an_application_that_came_back_is_taken_over(
     eureka: FakeEureka,
     servers: FakeServers,
 ) -> None:
-    """One that renews itself, at the id and address of the state, and without any owner; nothing else is."""
+    """A self-renewed instance at the state's id and address is taken over if it has no owner, and
+    otherwise refused.
+    """
     assert servers
     # What it registers has its own metadata, and no mark of ours.
     instances = {"a": {"host_name": "192.0.2.10"}}
@@ -697,7 +729,9 @@ def test_an_application_that_came_back_is_taken_over(
 def test_what_was_only_imported_is_not_taken_over(
     kind: ResourceType, is_marked: bool, eureka: FakeEureka, servers: FakeServers
 ) -> None:
-    """It may be anybody's: the program has to ask for it. What was adopted once may come back."""
+    """An imported instance may be anybody's until the program adopts it; an adopted one that comes back is
+    taken over.
+    """
     place = {"host_name": "192.0.2.10", "instance_id": "vm-1"}
     given = {"renewer": "self", **({"instances": {"vm-1": place}} if "instances" in kind[1] else place)}
     there = Instance("BILLING", "vm-1", "192.0.2.10", "192.0.2.10", Port(8080), status=Status.UP)
@@ -749,7 +783,9 @@ def test_a_stranger_that_no_request_can_name_stops_nothing(
     servers: FakeServers,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Eureka takes a registration under an id with a slash: it is reported, and stays."""
+    """Eureka accepts an id with a slash, which no request can name: the providers report the instance and
+    leave it.
+    """
     assert servers
     state, inputs = created(kind), checked(kind)
     ours = eureka.held[min(eureka.held)]
@@ -777,7 +813,7 @@ def test_a_stranger_that_no_request_can_name_stops_nothing(
 def test_without_a_state_nothing_is_known_to_have_come_back(
     kind: ResourceType, eureka: FakeEureka, servers: FakeServers
 ) -> None:
-    """Nor by its creation, which has none either."""
+    """A creation or a stateless update does not take over an instance without an owner."""
     made = created(kind, renewer="self")
     bare = {key: replace(each, metadata={}) for key, each in eureka.held.items()}
     eureka.held = dict(bare)
@@ -794,7 +830,7 @@ def test_without_a_state_nothing_is_known_to_have_come_back(
 def test_a_removal_leaves_an_application_that_came_back(
     kind: ResourceType, eureka: FakeEureka, servers: FakeServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It serves, and registered itself: its own end removes it."""
+    """A self-registered instance stays, since its application serves and removes it at its own end."""
     assert servers
     state = created(kind, renewer="self")
     bare = {key: replace(each, metadata={}) for key, each in eureka.held.items()}
@@ -805,7 +841,7 @@ def test_a_removal_leaves_an_application_that_came_back(
 
 
 def test_the_sentence_about_what_was_left_names_it() -> None:
-    """Whichever of both reasons it has."""
+    """The sentence names the instance and the possible reasons."""
     sentence = lifecycle.left_alone(Instance("A", "a-1", "h", "h", Port(1)))
     assert sentence.startswith(
         "A a-1 was registered again, is asked for by the program or belongs to somebody else"
@@ -816,7 +852,7 @@ def test_the_sentence_about_what_was_left_names_it() -> None:
 def test_an_unusable_connection_is_reported_before_the_first_creation(
     kind: ResourceType, eureka: FakeEureka, servers: FakeServers
 ) -> None:
-    """By each check, also where no resource names it; what the state has can be read and removed."""
+    """Every check reports the connection, also if no resource names it; refreshes and removals still work."""
     assert servers
     old = created(kind)
     stands = dict(eureka.held)
@@ -832,7 +868,9 @@ def test_an_unusable_connection_is_reported_before_the_first_creation(
 def test_warnings_of_the_dynamic_provider_repeat_no_address(
     eureka: FakeEureka, servers: FakeServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Anybody may read standard error, and a host name may be a secret; the other's id leads to it."""
+    """A warning on standard error names a foreign instance's id, not its address: a host name may be a
+    secret.
+    """
     assert servers
     address = str(LEAST["host_name"])
     created(ONE)

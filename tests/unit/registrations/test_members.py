@@ -1,4 +1,4 @@
-"""Many registrations written once: what is checked, what is kept, and what each comes to."""
+"""An application's many registrations: the check of its inputs, and the registration of each instance."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ ALL = {
 
 
 def checked(olds: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    """The properties of an application that must be right."""
+    """Return an application's checked properties, without problems."""
     result = check_members(olds or {}, {**ALL, **changes})
     assert result.problems == ()
     return result.properties
 
 
 def reasons(**changes: Any) -> dict[str, str]:
-    """Return the faults by property."""
+    """Return the problems by property."""
     return {each.property: each.reason for each in check_members({}, {**ALL, **changes}).problems}
 
 
 def test_only_what_was_written_is_kept() -> None:
-    """It lies in the state twice; defaults are made when they are needed."""
+    """Defaults of each instance are left out, since the state has inputs and outputs."""
     assert checked(metadata={"tier": 1.0}, secure_port=None) == {
         "application": "BILLING",
         "port": 8080,
@@ -53,7 +53,7 @@ def test_only_what_was_written_is_kept() -> None:
 
 
 def test_an_instance_has_what_its_application_has() -> None:
-    """Unless it has its own; of the metadata, key by key."""
+    """An instance inherits properties that it does not set; metadata are merged by key."""
     made = members(
         checked(
             metadata={"tier": "1", "team": "a", "zone": "zone-a"},
@@ -71,13 +71,13 @@ def test_an_instance_has_what_its_application_has() -> None:
 
 
 def test_checking_twice_changes_nothing() -> None:
-    """The checked properties are normal."""
+    """Checked properties pass another check unchanged."""
     once = checked(metadata={"zone": "a", "n": 1.0}, instances={"a": {"host_name": "h", "port": 1.0}})
     assert check_members(once, once).properties == once
 
 
 def test_ids_survive_a_renamed_stack() -> None:
-    """Their end is taken over from last time."""
+    """The common end of the default ids is taken from the old state."""
     olds = checked()
     renamed = checked(olds, owner="stack/organization/shop/production/invoices")
     assert members(renamed)["a"]["instance_id"] == members(olds)["a"]["instance_id"]
@@ -96,7 +96,7 @@ def test_ids_survive_a_renamed_stack() -> None:
     ],
 )
 def test_unknown_values_pass(changes: dict[str, Any]) -> None:
-    """In a preview anything may be unknown, and counts as a change."""
+    """Any value may be unknown in a preview, and counts as a change."""
     news = checked(**changes)
     assert contains_unknown(news)
     assert diff(checked(), news).changes
@@ -135,7 +135,7 @@ def test_unknown_values_pass(changes: dict[str, Any]) -> None:
 def test_what_cannot_be_used_is_refused_where_it_stands(
     changes: dict[str, Any], where: str, reason: str
 ) -> None:
-    """Once, and not once more for each instance."""
+    """A fault of the application is reported once, not for each instance."""
     found = reasons(**changes)
     assert reason in found[where]
     assert list(found) == [where]
@@ -154,7 +154,9 @@ def test_what_cannot_be_used_is_refused_where_it_stands(
     ],
 )
 def test_what_is_written_fits_what_is_held(differs: dict[str, Any]) -> None:
-    """The properties of what Eureka holds come to exactly that, with little more than what differs."""
+    """A refresh writes, for an instance, little more than the properties that differ from the
+    application's.
+    """
     properties = checked(metadata={"tier": "1"}, zone="zone-a")
     held = {**members(properties)["a"], **differs}
     written = fitted(properties, "a", held)
@@ -166,7 +168,7 @@ def test_what_is_written_fits_what_is_held(differs: dict[str, Any]) -> None:
 
 
 def test_another_application_or_other_servers_are_a_replacement() -> None:
-    """Everything else updates in place, other ids too."""
+    """Every other property, an instance's id included, is updated in place."""
     olds = checked()
     assert diff(olds, checked(olds)) == StateDifference(changes=False)
     assert diff(olds, checked(olds, port=9090)) == StateDifference(changes=True)
@@ -176,7 +178,7 @@ def test_another_application_or_other_servers_are_a_replacement() -> None:
 
 
 def test_a_host_that_was_once_registered_without_brackets_is_a_change() -> None:
-    """The check brackets the state's as well; Eureka holds it as it was written."""
+    """Eureka holds the IPv6 host without brackets, although the check adds them to the state's inputs."""
     news = checked(instances={"a": {"host_name": "fd00::1"}})
     assert news["instances"]["a"]["host_name"] == "[fd00::1]"
     assert not diff(news, news).changes
@@ -184,12 +186,12 @@ def test_a_host_that_was_once_registered_without_brackets_is_a_change() -> None:
 
 
 def test_what_belongs_to_others_is_a_change() -> None:
-    """So that an update tries, and says whose it is."""
+    """An update then tries again, and its error names the owner."""
     assert diff({**checked(), "held_by_others": {"a": "cluster/a/b/c"}}, checked()).changes
 
 
 def test_the_defaults_are_those_of_a_single_registration() -> None:
-    """An input means the same in both resources."""
+    """An input has the same default in EurekaInstance and EurekaApplication."""
     from eurekube_provider.registrations.property_check import check
 
     alone = check({}, {**LEAST, "instance_id": "x"}).properties
@@ -199,7 +201,7 @@ def test_the_defaults_are_those_of_a_single_registration() -> None:
 
 @pytest.mark.parametrize("port", [float("inf"), float("-inf"), float("nan")])
 def test_a_port_without_an_end_is_refused(port: float) -> None:
-    """As any other that is no port, with its name."""
+    """Infinity and NaN are refused like any invalid port, with the property's name."""
     application = {**ALL, "instances": {"a": {"host_name": "192.0.2.1", "port": port}}}
     (problem,) = check_members({}, application).problems
     assert problem.property == "instances.a.port"
@@ -208,7 +210,7 @@ def test_a_port_without_an_end_is_refused(port: float) -> None:
 
 @pytest.mark.parametrize("where", ["application", "instance"])
 def test_large_metadata_of_an_earlier_release_go_on(where: str) -> None:
-    """Those of the application and those of an instance, which has both."""
+    """Metadata above the bound get a warning if the state has them, and are refused if they grow."""
 
     def written(metadata: dict[str, str]) -> dict[str, Any]:
         own = {"host_name": "h", **({"metadata": metadata} if where == "instance" else {})}
@@ -267,7 +269,9 @@ TWICE = {"a": {"host_name": "192.0.2.1"}, "b": {"host_name": "192.0.2.1"}}
 def test_two_instances_that_callers_find_at_one_address_are_refused(
     instances: dict[str, Any], is_refused: bool
 ) -> None:
-    """Each would be called twice as often as it should; without asking anybody."""
+    """The check refuses the second instance without asking Eureka, since callers would call the address
+    twice as often.
+    """
     found = check_members({}, {**ALL, "instances": instances})
     assert bool(found.problems) is is_refused
     for each in found.problems:
@@ -278,7 +282,7 @@ def test_two_instances_that_callers_find_at_one_address_are_refused(
 
 
 def test_two_instances_that_stand_at_one_address_go_on_with_a_warning() -> None:
-    """An earlier release allowed it; a third one there is refused."""
+    """An earlier release allowed two instances; a third one at the address is refused."""
     standing = {**ALL, "instances": TWICE}
     found = check_members(standing, standing)
     assert found.problems == ()
@@ -294,7 +298,7 @@ def test_two_instances_that_stand_at_one_address_go_on_with_a_warning() -> None:
 
 
 def test_a_third_host_behind_one_gateway_is_added() -> None:
-    """A gateway tells its virtual hosts apart by name."""
+    """Instances with different host names may share a gateway's IP address."""
     hosts = {key: {"host_name": f"{key}.example.com", "ip_address": "192.0.2.1"} for key in ("a", "b", "c")}
     standing = {**ALL, "instances": {key: hosts[key] for key in ("a", "b")}}
     found = check_members(standing, {**ALL, "instances": hosts})
@@ -302,7 +306,7 @@ def test_a_third_host_behind_one_gateway_is_added() -> None:
 
 
 def test_what_goes_up_at_an_address_that_is_called_already_is_refused() -> None:
-    """It was out of service before, and called by nobody."""
+    """An instance that was out of service at a shared address must not become UP."""
     waiting = {"a": {"host_name": "192.0.2.1"}, "b": {"host_name": "192.0.2.1", "status": "OUT_OF_SERVICE"}}
     standing = {**ALL, "instances": waiting}
     assert not check_members(standing, standing).problems

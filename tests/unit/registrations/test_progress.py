@@ -1,4 +1,4 @@
-"""The progress of many changes, and the names of many that failed."""
+"""Progress messages of many changes, and the names of many failed ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from eurekube_provider.registrations.rollback import grouped
 
 
 def test_the_server_that_has_answered_to_the_fewest_counts() -> None:
-    """Once in a while, never above the whole, and not before somebody has waited."""
+    """A message is shown at intervals, not before the first one has passed, with at most the total."""
     now, reported = [100.0], list[str]()
     with Progress(reported.append, 10.0).shown():
         changes = SentChanges(8000, lambda: now[0])
@@ -22,7 +22,7 @@ def test_the_server_that_has_answered_to_the_fewest_counts() -> None:
 
 
 def test_a_caller_that_does_not_wait_gets_no_reports() -> None:
-    """Beside a call of a provider nobody shows it."""
+    """Outside of a provider's call no progress is shown."""
     reported = list[str]()
     with Progress(reported.append, 0.0).shown():
         pass
@@ -31,7 +31,7 @@ def test_a_caller_that_does_not_wait_gets_no_reports() -> None:
 
 
 def test_of_many_that_failed_the_first_are_named() -> None:
-    """A message with eight thousand names is read by nobody."""
+    """A message names twenty failed instances of a reason, and counts the rest."""
     failed = {f"i{number:04}": RegistryUnreachable("no answer") for number in range(8000)}
     said = grouped({**failed, "other": RegistryUnreachable("away")})
     assert said.startswith("i0000, i0001, ")

@@ -1,4 +1,4 @@
-"""Inputs of a registration, and their effects."""
+"""The check of a registration's inputs: defaults, normal forms and refusals."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ LEAST = {
 
 
 def checked(**changes: Any) -> dict[str, Any]:
-    """The properties of a registration that must be right."""
+    """Return a registration's checked properties, without problems."""
     result = check({}, {**LEAST, **changes})
     assert result.problems == ()
     return result.properties
 
 
 def reasons(**changes: Any) -> dict[str, str]:
-    """Return the faults by property."""
+    """Return the problems by property."""
     return {problem.property: problem.reason for problem in check({}, {**LEAST, **changes}).problems}
 
 
 def test_defaults_are_filled_in() -> None:
-    """The least that somebody can write is a whole registration."""
+    """The required inputs alone yield a complete registration."""
     assert checked() == {
         "application": "BILLING",
         "instance_id": "billing.dev.shop:billing:8080",
@@ -60,13 +60,13 @@ def test_defaults_are_filled_in() -> None:
 
 
 def test_checking_twice_changes_nothing() -> None:
-    """The checked properties are normal: Pulumi hands them to the next check as they are."""
+    """Checked properties pass the next check unchanged, as Pulumi sends them again."""
     once = checked(metadata={"zone": "a", "tier": 1.0}, status="DOWN")
     assert once == check(once, {**once, "instance_id": None}).properties
 
 
 def test_floats_become_whole_numbers_and_texts() -> None:
-    """Pulumi sends every number as a float; neither an id nor metadata may show that."""
+    """Pulumi sends every number as a float, which must not show in ids or metadata."""
     properties = checked(secure_port=8443.0, drain_seconds=5.0, metadata={"management.port": 8081.0})
     assert tuple(properties[key] for key in ("secure_port", "secure_port_enabled", "drain_seconds")) == (
         8443,
@@ -78,25 +78,27 @@ def test_floats_become_whole_numbers_and_texts() -> None:
 
 
 def test_keys_without_a_value_are_as_if_not_written() -> None:
-    """None vanishes on Pulumi's way anyway."""
+    """None counts as not given, since Pulumi drops it on the way."""
     assert checked() == checked(zone=None, status=None, secure_port=None, overridden_status=None)
 
 
 def test_an_explicit_vip_address_keeps_its_case() -> None:
-    """Eureka's server compares VIP addresses letter by letter."""
+    """Eureka's server compares VIP addresses with their case."""
     properties = checked(vip_address="Billing-API")
     assert (properties["vip_address"], properties["secure_vip_address"]) == ("Billing-API", "Billing-API")
 
 
 def test_a_zone_in_the_metadata_is_the_zone() -> None:
-    """Both ways of writing it come out the same, so that they are no drift."""
+    """``zone`` and ``metadata.zone`` yield the same properties, so that they are no drift; two values are
+    refused.
+    """
     assert checked(zone="zone-a") == checked(metadata={"zone": "zone-a"})
     assert "zone" in reasons(zone="zone-a", metadata={"zone": "zone-b"})
 
 
 @pytest.mark.parametrize("name", [*LEAST, "zone", "status", "metadata", "instance_id", "drain_seconds"])
 def test_unknown_values_pass(name: str) -> None:
-    """In a preview anything may be unknown, and nothing is said against it."""
+    """Any property may be unknown in a preview, without a problem."""
     properties = checked(**{name: UNKNOWN})
     assert properties[name] is UNKNOWN
     assert contains_unknown(properties)
@@ -104,37 +106,37 @@ def test_unknown_values_pass(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["application", "port", "owner"])
 def test_a_default_id_of_unknown_parts_is_unknown(name: str) -> None:
-    """The id that is made of them cannot be known either."""
+    """The default id is unknown if the application, port or owner is."""
     assert checked(**{name: UNKNOWN})["instance_id"] is UNKNOWN
 
 
 def test_unknown_values_inside_metadata_pass() -> None:
-    """A single value may be unknown while its neighbours are checked."""
+    """One value of the metadata may be unknown while others are checked."""
     assert checked(metadata={"a": UNKNOWN, "b": 1})["metadata"] == {"a": UNKNOWN, "b": "1"}
 
 
 def test_a_default_id_survives_a_renamed_stack() -> None:
-    """Otherwise renaming a stack would register everything again."""
+    """The default id of the old state is kept, since a new id would register every instance again."""
     olds = checked()
     renamed = check(olds, {**LEAST, "owner": "stack/organization/shop/production/billing"})
     assert olds["instance_id"] == renamed.properties["instance_id"]
 
 
 def test_a_default_id_follows_the_port() -> None:
-    """Another port is another place, and so another id."""
+    """The default id contains the port, and changes with it."""
     moved = check(checked(), {**LEAST, "port": 9090.0})
     assert moved.properties["instance_id"] == "billing.dev.shop:billing:9090"
 
 
 def test_an_id_that_is_no_longer_written_gives_way_to_the_default() -> None:
-    """Only a default is kept, never what somebody had written and took back."""
+    """A former id is kept only if it was the default."""
     olds = checked(instance_id="legacy-1")
     assert check(olds, LEAST).properties["instance_id"] == "billing.dev.shop:billing:8080"
 
 
 @pytest.mark.parametrize("renewer", ["", "  ", None, 3])
 def test_a_registration_without_a_renewer_is_refused(renewer: Any) -> None:
-    """Nobody would renew it, and it would lapse while Pulumi takes it for present."""
+    """The instance would lapse while Pulumi's state still has it."""
     assert "lapses after 90 seconds" in reasons(renewer=renewer)["renewer"]
 
 
@@ -178,20 +180,21 @@ def test_a_registration_without_a_renewer_is_refused(renewer: Any) -> None:
     ],
 )
 def test_what_cannot_be_used_is_refused_with_a_reason(name: str, value: Any, reason: str) -> None:
-    """Each problem names its property, so that Pulumi can show where it is."""
+    """Each problem names the property with the unusable value."""
     assert reason in reasons(**{name: value})[name]
 
 
 def test_what_a_state_holds_is_read_though_it_would_be_refused_today() -> None:
-    """A state from before a rule must still be compared, and what it registered be removed."""
+    """A state older than a rule must be comparable, and its registration removable."""
     written = {"metadata": {"a": "b" * 5000}, "instance_id": "a;b", "vip_address": "a\ufffe"}
     found = check({}, {**LEAST, **written}).properties
     assert {name: found[name] for name in written} == written
 
 
 def test_large_metadata_of_an_earlier_release_go_on() -> None:
-    """Also with fewer of them; and that is reported. What is added to them is refused, as in a new
-    resource."""
+    """Metadata above the bound get a warning if the state has them, also when some are dropped; larger
+    ones are refused.
+    """
     large = {"a": "b" * 5000, "c": "d" * 5000, "zone": "z"}
     olds = check({}, {**LEAST, "metadata": large}).properties
     for metadata in (large, {"a": large["a"]}):
@@ -206,13 +209,13 @@ def test_large_metadata_of_an_earlier_release_go_on() -> None:
 
 
 def test_all_problems_are_reported_at_once() -> None:
-    """Nobody wants to find them one by one."""
+    """One check reports the problems of all properties."""
     assert {"port", "host_name", "status"} == set(reasons(port=-1, host_name=None, status="UPP"))
 
 
 @pytest.mark.parametrize("written", ["fd00::1", "[fd00::1]"])
 def test_an_ipv6_address_has_brackets_where_a_url_is_made_of_it(written: str) -> None:
-    """Spring builds one from the host name; the address has none, however it was written."""
+    """The host name, from which Spring builds URLs, gets brackets; the IP address has none."""
     for given in ({"host_name": written}, {"host_name": written, "ip_address": written}):
         found = checked(**given)
         assert (found["host_name"], found["ip_address"]) == ("[fd00::1]", "fd00::1")

@@ -1,4 +1,4 @@
-"""Eureka's list, asked for once by all resources of a run."""
+"""Eureka's full list, which all resources of a run share."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ONE = Instance("BILLING", "a", "h", "192.0.2.1", Port(8080), metadata={"eurekube
 
 
 class Listing:
-    """A Eureka that is asked for lists alone."""
+    """A Eureka that answers lists only, with the answers of a test."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
 
     def list_instances(self) -> list[Instance]:
-        """The next answer."""
+        """Return the next answer, or raise it."""
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -30,7 +30,7 @@ class Listing:
 
 
 def test_one_list_serves_all_for_a_while() -> None:
-    """An application's look and the neighbours of a single registration are found in it."""
+    """One request serves lookups by application, by owner and by address."""
     peers = cast("Peers", Listing([ONE]))
     lists = RegistryLists()
     for _ in range(3):
@@ -41,7 +41,9 @@ def test_one_list_serves_all_for_a_while() -> None:
 
 
 def test_a_list_that_fails_is_asked_for_again_by_who_needs_it() -> None:
-    """A single registration goes on without; an application must know what it has too many."""
+    """A single registration does without the list; an application needs it to find superfluous instances,
+    and raises.
+    """
     peers = cast("Peers", Listing(RegistryUnreachable("away"), RegistryUnreachable("away"), [ONE]))
     lists = RegistryLists()
     assert lists.of_owner(OWNER, "BILLING", peers) == []

@@ -1,4 +1,4 @@
-"""Detection of a living renewer of a stack's registrations."""
+"""The check whether somebody renews a stack's registrations."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ NOW = 10_000_000.0
 
 
 def of(renewer: str, seconds_ago: float, now_ms: float = NOW) -> Instance:
-    """A registration of so long ago."""
+    """Return an instance with this renewer, registered this number of seconds ago."""
     written = int(now_ms - seconds_ago * 1000)
     metadata = {RENEWER_KEY: renewer}
     return Instance("A", "a", "h", "i", Port(1), metadata=metadata, last_dirty_timestamp_ms=written)
 
 
 class Listed(Peers):
-    """A Eureka that lists this, or does not answer."""
+    """A Eureka that lists these instances, or does not answer."""
 
     def __init__(self, *instances: Instance, fails: bool = False) -> None:
         super().__init__(Connection(("http://a/e",)))
         self.instances, self.fails, self.lists = list(instances), fails, 0
 
     def list_instances(self) -> list[Instance]:
-        """The list."""
+        """Return the list, or raise."""
         self.lists += 1
         if self.fails:
             raise RegistryUnreachable("no answer")
@@ -37,7 +37,9 @@ class Listed(Peers):
 
 
 def test_what_stands_for_long_is_renewed() -> None:
-    """By whomever it names; what is new says nothing, and what names others neither."""
+    """An old instance proves that its renewer works; new instances prove nothing, and other renewers' do
+    not count.
+    """
     long = SETTLED_SECONDS + 1
     assert is_renewed([of("eurekube", long), of("eurekube", 1)], "eurekube", NOW) is True
     assert is_renewed([of("eurekube", 1)], "eurekube", NOW) is None
@@ -46,7 +48,9 @@ def test_what_stands_for_long_is_renewed() -> None:
 
 
 def test_an_update_says_once_that_no_renewer_was_seen() -> None:
-    """It names the Eureka, the renewer and the connection; the list is that of all resources of the run."""
+    """The warning names the Eureka, the renewer and the connection, and needs one list for all resources
+    of a run.
+    """
     renewers, peers = RenewerCheck(), Listed()
     reported = [renewers.check(peers, "eu-1", "eurekube") for _ in range(3)]
     assert reported[1:] == ["", ""]
@@ -56,7 +60,9 @@ def test_an_update_says_once_that_no_renewer_was_seen() -> None:
 
 
 def test_it_is_quiet_where_nothing_can_be_known() -> None:
-    """Where one is at work, an application renews itself, all is new, or Eureka lists nothing."""
+    """There is no warning if a renewer works, the application renews itself, all instances are new, or
+    Eureka is silent.
+    """
     now = time.time() * 1000
     assert RenewerCheck().check(Listed(of("eurekube", 3600, now)), "default", "eurekube") == ""
     assert RenewerCheck().check(Listed(of("eurekube", 5, now)), "default", "eurekube") == ""

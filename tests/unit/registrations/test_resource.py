@@ -1,4 +1,4 @@
-"""How many requests a stack's registrations cost, at one server and at several."""
+"""The number of requests for a stack's registrations, with one server and with several."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from tests.unit.registrations.test_properties import LEAST
 def test_a_creation_is_read_write_read_and_a_run_shares_one_list(
     count: int, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each server is asked for an id that none of them holds; the list shows renewers and neighbours."""
+    """A creation reads the id at each server, registers once and reads back; one list shows renewers and
+    neighbours.
+    """
     cluster, asked = EurekaCluster(URLS[:count]), Counter[str]()
     cluster.clock.advance(3_600_000)
     world = World(cluster)

@@ -1,4 +1,4 @@
-"""Errors about servers that are in no configuration any more, and the way to abandon them."""
+"""Errors about servers that are no longer configured, and the setting that abandons them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ URL = "http://eureka:8761/eureka"
 
 
 def test_what_is_let_go_of_is_reported_as_text() -> None:
-    """The author of a registration chose its name, which a terminal must not obey."""
+    """The message masks control characters in an instance's name, which anybody can choose."""
     assert abandoned_message("RATING a\x1b[2K\rsafe", [URL]).startswith("RATING a [2K safe at ")
 
 
@@ -19,7 +19,9 @@ def test_what_is_let_go_of_is_reported_as_text() -> None:
     "error", [RegistryDenied("answered 401"), RegistryUnreachable("no connection to it")]
 )
 def test_a_removal_says_whose_configuration_it_goes_by(error: RegistryError) -> None:
-    """The engine hands a destroy and a refresh that of the last update, whatever was configured since."""
+    """A destroy or refresh uses the last update's configuration, as the error says, unless it runs the
+    program.
+    """
     with (
         pytest.raises(type(error), match="unless they are run with --run-program"),
         saying_the_way_out({"url": URL}.get, "default", [URL], is_leaving=True),
@@ -28,7 +30,7 @@ def test_a_removal_says_whose_configuration_it_goes_by(error: RegistryError) -> 
 
 
 def test_a_server_that_is_another_one_by_now_can_be_let_go_of() -> None:
-    """Its answers are none of Eureka's."""
+    """If a server's answers are not Eureka's, the error names ``abandonedUrls``."""
     error = RegistryRejected("list the registry: answered 200 with something that is not JSON")
     with (
         pytest.raises(RegistryRejected, match=f"pulumi config set eurekube:abandonedUrls {URL}"),

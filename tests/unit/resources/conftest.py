@@ -1,4 +1,4 @@
-"""An event loop for tests of resources: without one there is no output of Pulumi's."""
+"""An event loop for tests of resources, which Pulumi's outputs need."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """The current event loop of a test."""
+    """Yield a new current event loop, and close it after the test."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     yield loop

@@ -1,4 +1,4 @@
-"""The ways in which a program may write arguments."""
+"""The forms in which a program may pass a resource's arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from eurekube_provider.resources.program import ProgramError, is_rendered
 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
-    """The properties of every resource that is made."""
+    """Yield the list of properties of each resource that is created."""
     made: list[dict[str, Any]] = []
 
     def keep(_self: Any, _provider: Any, _name: str, properties: dict[str, Any], _opts: Any) -> None:
@@ -70,7 +70,7 @@ WAYS: dict[str, list[Callable[[], Any]]] = {
 
 @pytest.mark.parametrize("kind", WAYS)
 def test_every_way_says_the_same(kind: str, given: list[dict[str, Any]]) -> None:
-    """Keywords, a class, a dictionary, and one with the names of other languages."""
+    """Keywords, a class, a dictionary, and a dictionary in camel case yield the same properties."""
     for way in WAYS[kind]:
         way()
     plain = [_plain(each) for each in given]
@@ -85,7 +85,7 @@ def _plain(value: Any) -> Any:
 
 
 def test_one_way_at_a_time(given: list[dict[str, Any]]) -> None:
-    """In one sentence, which names the resource."""
+    """Mixed or missing arguments raise one sentence that names the resource."""
     wrong: Any = {"application": "billing"}
     with pytest.raises(
         ProgramError, match="EurekaInstance 'billing': port must be among the other arguments"

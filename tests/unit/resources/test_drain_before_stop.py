@@ -1,4 +1,4 @@
-"""The transform DrainBeforeStop on resources as the engine hands them over."""
+"""The transform DrainBeforeStop, applied to resources as the engine passes them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("loop")
 
 
 def spec(**container: Any) -> dict[str, Any]:
-    """A Deployment's, with one container."""
+    """Return the spec of a Deployment with one container."""
     return {
         "replicas": 2.0,
         "template": {
@@ -32,7 +32,7 @@ def spec(**container: Any) -> dict[str, Any]:
 def transformed(
     transform: DrainBeforeStop, given: Any, kind: str = "kubernetes:apps/v1:Deployment"
 ) -> pulumi.ResourceTransformResult | None:
-    """Return the transformed resource of this spec."""
+    """Return the transform's result for a resource with this spec."""
     props = {"apiVersion": "apps/v1", "kind": kind.rpartition(":")[2], "spec": given}
     return transform(
         pulumi.ResourceTransformArgs(
@@ -42,7 +42,7 @@ def transformed(
 
 
 def resolved(loop: asyncio.AbstractEventLoop, output: Any) -> tuple[Any, bool, bool]:
-    """An output's value, whether it is known, and whether it is secret."""
+    """Return an output's value, whether it is known, and whether it is secret."""
     assert isinstance(output, pulumi.Output)
 
     async def wait() -> tuple[Any, bool, bool]:
@@ -54,7 +54,9 @@ def resolved(loop: asyncio.AbstractEventLoop, output: Any) -> tuple[Any, bool, b
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
 def test_workloads_drain(kind: str) -> None:
-    """Both kinds get all three; everything else of the resource stays."""
+    """Deployments and StatefulSets get preStop, grace period and ``minReadySeconds``; the rest is
+    unchanged.
+    """
     result = transformed(DrainBeforeStop(SHORT), spec(), f"kubernetes:apps/v1:{kind}")
     assert result is not None
     assert result.opts.protect
@@ -67,7 +69,7 @@ def test_workloads_drain(kind: str) -> None:
 
 
 def test_pods_wait_for_callers_where_that_is_asked_for() -> None:
-    """By the readiness gate, in place of minReadySeconds."""
+    """With ``readiness_gate`` the template gets the gate in place of ``minReadySeconds``."""
     result = transformed(DrainBeforeStop(SHORT, readiness_gate=True), spec(), "kubernetes:apps/v1:Deployment")
     assert result is not None
     made: Any = result.props["spec"]
@@ -80,12 +82,12 @@ def test_pods_wait_for_callers_where_that_is_asked_for() -> None:
     "kind", ["kubernetes:apps/v1:DaemonSet", "kubernetes:core/v1:Pod", "my:own:Component"]
 )
 def test_others_are_left_alone(kind: str) -> None:
-    """Nothing else rolls from pod to pod."""
+    """Other kinds do not roll from pod to pod, and stay unchanged."""
     assert transformed(DrainBeforeStop(), spec(), kind) is None
 
 
 def test_only_the_pods_that_are_meant() -> None:
-    """By their labels; the operator's own are never meant."""
+    """``match_labels`` selects pods; the operator's own pods are never changed."""
 
     def is_changed(transform: DrainBeforeStop, given: dict[str, Any]) -> bool:
         result = transformed(transform, given)
@@ -100,7 +102,7 @@ def test_only_the_pods_that_are_meant() -> None:
 
 
 def test_what_is_not_known_yet_hides_nothing_else(loop: asyncio.AbstractEventLoop) -> None:
-    """An image that another resource computes, a grace period, or a whole template."""
+    """An unknown image, grace period or template leaves the other values known."""
     image: pulumi.Output[str] = pulumi.Output.from_input(pulumi.output.UNKNOWN)  # type: ignore[arg-type]
     given = spec(image=image)
     given["template"]["spec"]["terminationGracePeriodSeconds"] = pulumi.Output.from_input(60)
@@ -118,7 +120,7 @@ def test_what_is_not_known_yet_hides_nothing_else(loop: asyncio.AbstractEventLoo
 
 
 def test_a_deadline_is_kept_or_raised_when_it_is_known(loop: asyncio.AbstractEventLoop) -> None:
-    """Another resource's value may be too short, or be unknown yet."""
+    """A ``progressDeadlineSeconds`` that is another resource's output is raised if it is too short."""
 
     def deadline(**more: Any) -> Any:
         result = transformed(DrainBeforeStop(SHORT), {**spec(), **more})
@@ -135,7 +137,7 @@ def test_a_deadline_is_kept_or_raised_when_it_is_known(loop: asyncio.AbstractEve
 
 
 def test_what_is_secret_stays_secret(loop: asyncio.AbstractEventLoop) -> None:
-    """A password among the variables makes the engine wrap all that it is part of."""
+    """A secret variable makes the engine wrap the whole spec as a secret, which the result stays."""
     result = transformed(DrainBeforeStop(SHORT), rpc.wrap_rpc_secret(spec()))
     assert result is not None
     value, is_known, is_secret = resolved(loop, result.props["spec"])
@@ -143,19 +145,19 @@ def test_what_is_secret_stays_secret(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def test_a_prestop_that_is_there_is_refused() -> None:
-    """One sentence says whose it is."""
+    """The error names the resource and the container."""
     there = spec(lifecycle={"preStop": {"exec": {"command": ["/drain"]}}})
     with pytest.raises(ProgramError, match="Deployment 'rating': DrainBeforeStop: the container 'app' has a"):
         transformed(DrainBeforeStop(), there)
 
 
 def test_a_hook_that_there_is_not() -> None:
-    """Reported where the transform is made."""
+    """An unknown hook is refused when the transform is constructed."""
     with pytest.raises(ProgramError, match="hook must be sleep or exec, not 'nap'"):
         DrainBeforeStop(hook="nap")
 
 
 def test_a_text_where_a_list_is_meant() -> None:
-    """It would be taken letter by letter."""
+    """A string for ``containers`` would be iterated by letter, and is refused."""
     with pytest.raises(ProgramError, match=r"containers must be a list: write \['app'\]"):
         DrainBeforeStop(containers="app")

@@ -1,4 +1,4 @@
-"""The dynamic provider as Pulumi holds it: pickled, light, and with the arguments it was promised."""
+"""The dynamic provider in Pulumi: its pickled form, its imports, and its arguments and outputs."""
 
 from __future__ import annotations
 
@@ -51,14 +51,18 @@ PICKLED = {
         b"\x8c\x13ApplicationProvider\x94\x93\x94)\x81\x94."
     ),
 }
-"""Part of users' states behind the two bytes that name pickle's protocol: 4, from Python 3.14 on 5."""
+"""The pickled providers in users' states, after the two bytes of the pickle protocol: 4, and from Python
+3.14 on 5.
+"""
 
 PROVIDERS = pytest.mark.parametrize("provider", list(PICKLED))
 
 
 @PROVIDERS
 def test_the_pickled_provider_is_frozen(provider: type[InstanceProvider | ApplicationProvider]) -> None:
-    """It stands in every user's state: another path or an attribute would break their next refresh."""
+    """Users' states contain the pickled provider: another module path or an attribute would break their
+    next refresh.
+    """
     pickled = base64.b64decode(dynamic.serialize_provider(provider()))
     assert pickled == bytes((0x80, pickle.DEFAULT_PROTOCOL)) + PICKLED[provider]
     assert not provider.serialize_as_secret_always
@@ -69,13 +73,13 @@ def test_the_pickled_provider_is_frozen(provider: type[InstanceProvider | Applic
 def test_every_python_reads_what_another_wrote(
     provider: type[InstanceProvider | ApplicationProvider], protocol: int
 ) -> None:
-    """A stack goes on under a newer Python, or an older one."""
+    """A stack can move to a newer or an older Python."""
     written = bytes((0x80, protocol)) + PICKLED[provider]
     assert type(pickle.loads(written)) is provider  # noqa: S301 - our own bytes
 
 
 def test_the_type_tokens_are_frozen() -> None:
-    """They are part of every URN."""
+    """The type tokens are part of every URN in users' states."""
     assert EurekaInstance._resource_type_name == "dynamic/eurekube:EurekaInstance"  # noqa: SLF001 - Pulumi's
     assert EurekaApplication._resource_type_name == "dynamic/eurekube:EurekaApplication"  # noqa: SLF001 - Pulumi's
 
@@ -88,11 +92,11 @@ LOADED: dict[str, tuple[str, ...]] = {
     "eurekube_provider.resources.application": NO_CLIENT,
     "eurekube_provider.resources.operator_guard": NO_CLIENT,
 }
-"""Imports, one after the other, each with the modules that must not have been loaded by then."""
+"""Modules to import in this order, each with the modules that must not be loaded after it."""
 
 
 def test_importing_loads_no_more_than_needed() -> None:
-    """The operator does without Pulumi, and Pulumi's plugin process without a Kubernetes client."""
+    """The operator needs no Pulumi, and Pulumi's plugin process no Kubernetes client."""
     program = (
         "import importlib, sys\n"
         "for name in sys.argv[1:]:\n"
@@ -109,7 +113,9 @@ def test_importing_loads_no_more_than_needed() -> None:
 
 
 def test_the_plugin_and_the_sdk_have_the_same_messages() -> None:
-    """The process begins without the SDK, and loads it with the first component."""
+    """The plugin starts without the SDK; when a component loads the SDK, both use the same message
+    classes.
+    """
     program = (
         "import eurekube_provider.provider.server; from eurekube_provider.provider import protocol;"
         " import eurekube_provider.provider.components; from pulumi.runtime import proto;"
@@ -121,7 +127,7 @@ def test_the_plugin_and_the_sdk_have_the_same_messages() -> None:
 
 
 def test_public_names_are_there() -> None:
-    """Each can be imported, and only those are listed."""
+    """Each name in ``__all__`` can be imported, and other names raise AttributeError."""
     for name in eurekube_provider.__all__:
         assert getattr(eurekube_provider, name) is not None
     assert set(eurekube_provider.__all__) <= set(dir(eurekube_provider))
@@ -130,7 +136,7 @@ def test_public_names_are_there() -> None:
 
 
 def test_both_forms_of_the_arguments_are_the_same() -> None:
-    """A dictionary takes all of the class's arguments, and every argument is a property."""
+    """The dictionary type has the class's arguments, and each argument is a property."""
     names = {field.name for field in fields(EurekaInstanceArgs)}
     assert names == set(EurekaInstanceArgsDict.__annotations__)
     assert names == set(INPUTS) - {"service_url", "owner"}
@@ -142,14 +148,14 @@ def test_both_forms_of_the_arguments_are_the_same() -> None:
 
 
 def test_every_property_has_a_row_in_the_documentation() -> None:
-    """docs/reference/pulumi.md has the table that is made of the descriptions: `make properties`."""
+    """`make properties` writes the table in docs/reference/pulumi.md from the properties' descriptions."""
     page = Path(__file__).parents[3] / "docs" / "reference" / "pulumi.md"
     assert table() in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("described", [each for each in PROPERTIES if each.at], ids=lambda each: each.name)
 def test_every_property_goes_to_eureka_and_comes_back(described: Property) -> None:
-    """Another value is another instance, which is written as a change and read as that value."""
+    """A changed property changes the instance, is read back from Eureka, and is a difference."""
     others = {**{name: each[0] for name, each in EACH.items()}, "owner": "stack/a/b/c/d"}
     name, value = described.name, others[described.name]
     wanted = checked(**{name: value})
@@ -161,7 +167,7 @@ def test_every_property_goes_to_eureka_and_comes_back(described: Property) -> No
 
 
 def test_every_property_is_an_output() -> None:
-    """Other resources can use Eureka's values."""
+    """Other resources can use every property as an output."""
     declared = set(EurekaInstance.__annotations__)
     assert set() == {*INPUTS, *OUTPUTS} - declared - {"status_is_enforced", "seen_incarnation"}
     assert {*MEMBER_INPUTS, *MEMBER_OUTPUTS} == set(EurekaApplication.__annotations__)
@@ -169,7 +175,7 @@ def test_every_property_is_an_output() -> None:
 
 @pytest.mark.parametrize("unknown", [rpc.UNKNOWN, Unknown()])  # type: ignore[no-untyped-call]
 def test_both_spellings_of_unknown_pass_through_a_preview(unknown: Any) -> None:
-    """Check gives the engine its own marker back; diff says that something changes."""
+    """The check returns the engine's marker for an unknown value, and the diff reports a change."""
     news = {**LEAST, "host_name": unknown, "metadata": {"a": unknown}, "__provider": "x"}
     result = InstanceProvider().check({}, news)
     assert result.failures == []
@@ -220,12 +226,12 @@ asyncio.set_event_loop(loop)
 pulumi.runtime.set_mocks(Echo(), project="shop", stack="dev", preview=sys.argv[1] == "preview")
 loop.run_until_complete(look())
 """
-"""An engine that answers with what the check leaves, which is what the provider leaves, too."""
+"""A program with mocks that answer with the checked inputs, which the provider also leaves in the state."""
 
 
 @pytest.mark.parametrize("operation", ["preview", "update"])
 def test_what_is_not_in_the_state_is_an_output_all_the_same(operation: str) -> None:
-    """An unwritten property and a default are outputs, also in a preview."""
+    """Defaults and properties that are not set are outputs, also in a preview."""
     output = subprocess.run(
         [sys.executable, "-c", PROGRAM, operation],
         env={**os.environ, "EUREKA_URL": "http://eureka:8761/eureka"},
@@ -254,7 +260,9 @@ def test_what_is_not_in_the_state_is_an_output_all_the_same(operation: str) -> N
 
 
 def test_problems_reach_pulumi_with_their_property() -> None:
-    """Not beside it: Pulumi would show its value, a secret one included."""
+    """The reason contains the property's name; Pulumi would show the value of a named property, also a
+    secret one.
+    """
     failures = InstanceProvider().check({}, {**LEAST, "port": 0.0}).failures
     assert [(failure.property, failure.reason) for failure in failures] == [
         ("", "port: must be a whole number from 1 to 65535")
@@ -262,7 +270,7 @@ def test_problems_reach_pulumi_with_their_property() -> None:
 
 
 def test_diff_tells_pulumi_what_it_needs() -> None:
-    """Changes and replacements; the new one always comes before the old one goes."""
+    """The diff names replaced properties, and the new registration is made before the old one is removed."""
     result = InstanceProvider().diff("id", state(), checked(service_url="http://other/eureka"))
     assert (result.changes, result.replaces) == (True, ["service_url"])
     assert not result.delete_before_replace
@@ -274,7 +282,7 @@ def test_diff_tells_pulumi_what_it_needs() -> None:
 def test_what_dynamic_resources_cannot_do_is_said(
     kind: Any, lookup: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a sentence of the program's, before anything is asked or made."""
+    """Options that dynamic resources do not support raise or warn before a request is sent."""
     with pytest.raises(ProgramError, match=rf"'x': ResourceOptions\(id=.*use {lookup}\(\)"):
         kind("x", {}, pulumi.ResourceOptions(id="A/b"))
     with pytest.raises(ProgramError, match='take over what is there with on_conflict="adopt"'):
@@ -290,7 +298,7 @@ def test_what_dynamic_resources_cannot_do_is_said(
 
 
 def test_the_organization_of_an_owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a backend knows none, two people's stacks of one name would be one owner."""
+    """For a backend without organizations a setting tells two people's stacks of one name apart."""
     said: dict[str, str] = {}
     monkeypatch.setattr("eurekube_provider.resources.program.get_config", said.get)
     assert program_organization() == "organization"

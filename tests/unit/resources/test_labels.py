@@ -1,4 +1,4 @@
-"""Labels by which a stack's objects are found again."""
+"""Labels by which a stack's objects are found."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
 def test_an_ordinary_stack_is_readable() -> None:
-    """Project and stack as people write them."""
+    """The label contains the names of project and stack."""
     assert stack_label("eurekube", "dev") == "eurekube.dev"
 
 
 @pytest.mark.parametrize(("one", "other"), [("feature/a", "feature-a"), ("x" * 80, "x" * 81), ("a:b", "a?b")])
 def test_stacks_that_look_alike_stay_apart(one: str, other: str) -> None:
-    """Otherwise one would remove the other's objects."""
+    """With equal labels one stack would remove the other's objects."""
     assert stack_label("eurekube", one) != stack_label("eurekube", other)
 
 
 @given(st.text(min_size=1, max_size=100), st.text(min_size=1, max_size=100))
 def test_every_stack_has_a_label_that_kubernetes_takes(project: str, stack: str) -> None:
-    """Any name that Pulumi allows has one."""
+    """Any name that Pulumi allows yields a valid label value."""
     assert LABEL_VALUE.fullmatch(stack_label(project, stack))
 
 
 def test_the_crds_are_those_of_the_repository() -> None:
-    """Of the names that everything else relies on."""
+    """The installed CRDs have the names and kinds that other code relies on."""
     found = {crd["metadata"]["name"]: crd["spec"]["names"]["kind"] for crd in crd_documents()}
     assert found == {
         "eurekamirrors.eurekube.io": "EurekaMirror",

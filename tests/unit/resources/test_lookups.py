@@ -1,4 +1,4 @@
-"""Lookups' results in Pulumi's form."""
+"""Results of lookups as Pulumi's values."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ENDPOINT = FoundEndpoint("a", "10.0.0.1", {"http": 8080}, ready=True, terminatin
 
 @pytest.mark.parametrize("answer", [INSTANCE, ENDPOINT, FoundApplication("RATING", (INSTANCE, DOWN))])
 def test_an_answer_can_be_exported_as_it_is(answer: Plain) -> None:
-    """As an input and as an output of the stack, for which the SDK has rules of their own."""
+    """The SDK accepts a result as an input and as a stack's output, without a conversion."""
     sent = asyncio.run(rpc.serialize_property(answer, [], None))
     assert set(sent) == set(answer)
     assert massage(answer, []) == plain(answer)

@@ -1,4 +1,4 @@
-"""The component's arguments as the custom resource has them."""
+"""The arguments of the component EurekaMirror, and the custom resource made from them."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ FULL: dict[str, Any] = {
 
 
 def test_only_what_was_given_is_written() -> None:
-    """The defaults stay the schema's."""
+    """Arguments that are not given are left to the CRD's defaults."""
     assert mirror_spec(EurekaMirrorArgs(namespace="shop", application="review")) == {"application": "review"}
 
 
 def test_every_argument_has_its_field_and_every_field_its_argument() -> None:
-    """All of them given, the spec has every property of the schema, and the operator reads it."""
+    """With all arguments the spec has every property of the CRD, and the operator can parse it."""
     assert {*FULL, "namespace", "name", "annotations", "labels"} == {
         item.name for item in fields(EurekaMirrorArgs)
     }
@@ -75,12 +75,12 @@ def test_every_argument_has_its_field_and_every_field_its_argument() -> None:
     ],
 )
 def test_a_mirror_of_nothing_or_of_everything_is_refused(args: dict[str, Any], sentence: str) -> None:
-    """Before anything is made, in one sentence."""
+    """The error is one sentence, raised before any resource is created."""
     given: Any = {"namespace": "shop", **args}
     with pytest.raises(ProgramError, match=f"'review': {sentence}"):
         EurekaMirror("review", given)
 
 
 def test_both_forms_of_the_arguments_are_the_same() -> None:
-    """A dictionary has the names of the class."""
+    """The dictionary type has the argument names of the class."""
     assert set(EurekaMirrorArgsDict.__annotations__) == {item.name for item in fields(EurekaMirrorArgs)}

@@ -1,4 +1,4 @@
-"""The arguments of an EurekubeOperator: what follows from them, and what is refused."""
+"""The arguments of an EurekubeOperator: derived values and refusals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from eurekube_provider.resources.program import ProgramError
 
 
 def args(**more: Any) -> EurekubeOperatorArgs:
-    """With a service URL."""
+    """Return arguments with a Eureka URL."""
     return EurekubeOperatorArgs(**{"eureka_urls": ["http://eureka:8761/eureka"], **more})
 
 
@@ -48,12 +48,12 @@ def args(**more: Any) -> EurekubeOperatorArgs:
     ],
 )
 def test_image_and_tag(given: dict[str, str], expected: str) -> None:
-    """This version of the default image, by default."""
+    """The default is the default image with this version's tag."""
     assert args(**given).image_reference == expected
 
 
 def test_ports_of_eureka() -> None:
-    """Those of the URLs, and of their schemes where they name none."""
+    """A URL without a port yields its scheme's default port."""
     urls = ["http://a:8761/eureka", "https://b/eureka", "http://c/eureka", "http://d:8761/eureka"]
     assert args(eureka_urls=urls).eureka_ports == [80, 443, 8761]
 
@@ -200,7 +200,7 @@ def test_ports_of_eureka() -> None:
     ],
 )
 def test_what_cannot_work_is_refused(given: dict[str, Any], sentence: str) -> None:
-    """In one sentence, before anything is made, and without a credential in it."""
+    """The error is one sentence without credentials, raised before any resource is created."""
     with pytest.raises(ProgramError) as refused:
         args(**given).check()
     assert str(refused.value).startswith("EurekubeOperator: ")
@@ -209,7 +209,7 @@ def test_what_cannot_work_is_refused(given: dict[str, Any], sentence: str) -> No
 
 
 def secret(**keys: Any) -> dict[str, Any]:
-    """The Secret ``bridge``, of somebody else, with these keys."""
+    """Return arguments that use these keys of an existing Secret ``bridge``."""
     return {"eureka_secret": EurekaSecretArgs(name="bridge", **keys)}
 
 
@@ -255,7 +255,7 @@ def secret(**keys: Any) -> dict[str, Any]:
     ],
 )
 def test_a_secret_that_cannot_serve_is_refused(given: dict[str, Any], sentence: str) -> None:
-    """Exactly one place says each thing, and what goes together is complete."""
+    """Each credential must come from exactly one place, and related keys must be complete."""
     test_what_cannot_work_is_refused(given, sentence)
 
 
@@ -270,7 +270,9 @@ def test_a_secret_that_cannot_serve_is_refused(given: dict[str, Any], sentence: 
     ],
 )
 def test_what_may_stand_together(given: dict[str, Any]) -> None:
-    """A user that is no secret, an authority that everybody may know, a key beside its certificate."""
+    """A user name or CA certificate in clear may accompany a Secret; a client certificate's file may
+    contain its key.
+    """
     args(**given).check()
 
 
@@ -285,18 +287,20 @@ def test_what_may_stand_together(given: dict[str, Any]) -> None:
     ],
 )
 def test_what_can_be_used(given: dict[str, Any]) -> None:
-    """Anything that can be read twice is a list."""
+    """Any collection that can be iterated twice is accepted as a list."""
     args(**given).check()
 
 
 @pytest.mark.usefixtures("loop")
 def test_what_is_known_later_may_be_text() -> None:
-    """The engine knows it once the program has ended."""
+    """An output is accepted where a string is expected, since its value is known only after the program
+    ended.
+    """
     args(environment={"RESYNC_SECONDS": "30", "LOG_LEVEL": pulumi.Output.secret("DEBUG")}).check()
 
 
 def test_both_forms_of_the_arguments_are_the_same() -> None:
-    """A dictionary takes all of the class's arguments, with the same result."""
+    """A dictionary, in snake or camel case, yields the same arguments as the class."""
     assert {one.name for one in fields(EurekubeOperatorArgs)} == set(EurekubeOperatorArgsDict.__annotations__)
     keys = {one.name for one in fields(EurekaSecretArgs)}
     assert (
@@ -324,14 +328,14 @@ def test_both_forms_of_the_arguments_are_the_same() -> None:
     ],
 )
 def test_a_dictionary_that_cannot_be_used_is_refused(given: Any, sentence: str) -> None:
-    """As the class would be, and what the class could not even hold."""
+    """Wrong values are refused as in the class, unknown or missing keys as well."""
     with pytest.raises(ProgramError) as refused:
         operator_args(given)
     assert sentence in str(refused.value)
 
 
 def test_targets_may_be_written_in_every_way() -> None:
-    """As a class, as the operator's file has them, or as other languages do; the file is the same."""
+    """A class, the keys of the operator's file, and camel case yield the same file."""
     file = {"kind": "webhook", "namespaces": ["shop"], "url": "https://ci/hook", "secret-file": "/etc/x"}
     ways: list[Any] = [
         file,
@@ -343,7 +347,9 @@ def test_targets_may_be_written_in_every_way() -> None:
 
 
 def test_a_target_has_every_key_of_the_operators_file() -> None:
-    """So that what other languages can write is all that there is."""
+    """TargetArgs, from which other languages' types are made, has exactly the keys that the operator
+    reads.
+    """
     known = {option.name for option in COMMON_KEYS} | {
         option.name for options in KEYS_OF_KIND.values() for option in options
     }
@@ -351,7 +357,7 @@ def test_a_target_has_every_key_of_the_operators_file() -> None:
 
 
 def test_where_pods_run_and_what_is_written_on_them() -> None:
-    """As Kubernetes has it; the labels by which they are found stay."""
+    """Scheduling fields, annotations and labels reach the pod template; the labels of the selector stay."""
     given = args(
         image_pull_secrets=["registry"],
         node_selector={"disk": "ssd"},
@@ -431,14 +437,15 @@ for _ in range(2):
     contextvars.Context().run(run)
 print(json.dumps(found))
 """
-"""Six operators in one program, which runs twice in a process, as inline programs do."""
+"""A program with six operators, run twice in one process as inline programs are."""
 
 
 def test_each_component_has_crds_of_its_own() -> None:
-    """By its name. One that may stand in a state of 0.1.0, where they had no such name, goes on from there.
+    """A CRD's resource is named after its component, and has an alias for the name it had in states of 0.1.0.
 
-    The engine takes such an alias once. It is the first component's where CRDs are kept, so that a wrong
-    guess changes nothing; of others the engine refuses two.
+    The engine accepts such an alias once. The first component that keeps its CRDs gets it, so that a wrong
+    guess changes
+    nothing; of components that do not keep theirs, the engine refuses a second one.
     """
     output = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True

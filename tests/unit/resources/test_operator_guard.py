@@ -1,4 +1,4 @@
-"""The resource that is asked before an operator goes, of both providers."""
+"""The guard, a resource of both providers that is asked before an operator is deleted."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ GIVEN: Properties = {
     "force": False,
 }
 DYNAMIC_STATE = {**GIVEN, "__provider": "pickled"}
-"""The state of a guard that the dynamic provider wrote."""
+"""A guard's state as the dynamic provider wrote it."""
 
 
 class Guard(Protocol):
-    """One provider's guard; properties have the names that Python has."""
+    """The guard of one provider, with properties in snake case."""
 
     def create(self, inputs: Properties) -> tuple[str, Properties]:
         """Check and create; return the id and the state."""
 
     def differs(self, state: Properties, news: Properties) -> tuple[bool, list[str]]:
-        """Return whether something changes, and what makes it a replacement."""
+        """Return whether anything changes, and the properties that require a replacement."""
 
     def update(self, state: Properties, news: Properties) -> Properties:
         """Return the state after an update."""
 
     def delete(self, state: Properties) -> None:
-        """Delete it."""
+        """Delete the guard; raise OperatorStillNeeded if the operator is needed."""
 
 
 class DynamicGuard:
@@ -79,7 +79,7 @@ class DynamicGuard:
 
 
 class NativeGuard:
-    """The guard of the native provider, spoken to over gRPC."""
+    """The guard of the native provider, called over gRPC."""
 
     def __init__(self, stub: Any) -> None:
         self._stub = stub
@@ -113,14 +113,14 @@ class NativeGuard:
 
 
 def _as_sent(value: Any) -> Any:
-    """A value with the SDK's own mark for what is not known yet."""
+    """Return a value with the SDK's marker in place of UNKNOWN."""
     if isinstance(value, list):
         return [_as_sent(item) for item in value]
     return rpc.UNKNOWN if value is UNKNOWN else value
 
 
 def _message(state: Properties) -> Any:
-    """A state as the engine sends it: that of the dynamic provider under the names that it has there."""
+    """Return a state as the engine sends it; the dynamic provider's state keeps its own names."""
     if "__provider" not in state:
         return sent(state)
     message = sent({})
@@ -136,7 +136,7 @@ def _plain(message: Any) -> Properties:
 
 @pytest.fixture(params=["dynamic", "native"])
 def guard(request: pytest.FixtureRequest) -> Iterator[Guard]:
-    """The guard of each provider."""
+    """Yield the guard of each provider."""
     if request.param == "dynamic":
         yield DynamicGuard()
         return
@@ -145,7 +145,7 @@ def guard(request: pytest.FixtureRequest) -> Iterator[Guard]:
 
 
 def test_its_path_in_users_states_stays() -> None:
-    """Pickled by reference, without attributes."""
+    """Users' states contain the pickled provider as a module path and a name, without attributes."""
     pickled = base64.b64decode(serialize_provider(OperatorGuardProvider()))
     assert b"eurekube_provider.resources.operator_guard" in pickled
     assert b"OperatorGuardProvider" in pickled
@@ -153,7 +153,7 @@ def test_its_path_in_users_states_stays() -> None:
 
 
 def test_every_change_is_an_update_in_place(guard: Guard) -> None:
-    """Of what will be asked; what is not known yet is no change."""
+    """A changed property is updated without a replacement; an unknown value is no change."""
     id_, state = guard.create({**GIVEN, "kubeconfig": None})
     assert (id_, state) == ("bridge/operator", GIVEN)
     assert guard.differs(state, {**GIVEN, "context": None}) == (False, [])
@@ -166,7 +166,7 @@ def test_every_change_is_an_update_in_place(guard: Guard) -> None:
 
 
 def test_the_deletion_asks_with_what_the_state_says(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the operator stays where it is still needed."""
+    """The deletion uses the state's properties, and fails while the operator is needed."""
     asked = []
 
     def refuse(operator: syncer_guard.GuardedOperator) -> None:
@@ -184,14 +184,14 @@ def test_the_deletion_asks_with_what_the_state_says(guard: Guard, monkeypatch: p
 
 
 def test_a_kubeconfig_stays_a_secret_with_the_native_provider() -> None:
-    """The SDK of the dynamic one sees to that itself."""
+    """The native provider keeps the secret mark itself; for the dynamic provider the SDK does."""
     with fake_engine() as engine:
         _, state = NativeGuard(engine.stub).create({**GIVEN, "kubeconfig": as_secret("hidden")})
         assert state == {**GIVEN, "kubeconfig": as_secret("hidden")}
 
 
 def test_the_native_guard_goes_on_from_a_dynamic_one() -> None:
-    """The first update writes its state again."""
+    """The native provider's first update rewrites the dynamic provider's state."""
     with fake_engine() as engine:
         guard = NativeGuard(engine.stub)
         assert guard.differs(DYNAMIC_STATE, GIVEN) == (True, [])
@@ -199,7 +199,7 @@ def test_the_native_guard_goes_on_from_a_dynamic_one() -> None:
 
 
 def test_the_dynamic_guard_does_not_go_on_from_a_native_one() -> None:
-    """In one sentence, with what to do."""
+    """The check refuses the native provider's state in one sentence that gives the way out."""
     checked = OperatorGuardProvider().check(renamed(GIVEN, camel), DYNAMIC_STATE)
     (failure,) = checked.failures
     assert failure.reason == (
@@ -209,7 +209,9 @@ def test_the_dynamic_guard_does_not_go_on_from_a_native_one() -> None:
 
 
 def test_the_way_to_the_cluster_of_the_stacks_own_provider() -> None:
-    """As that is configured; its kubeconfig is a secret."""
+    """Context and kubeconfig come from the stack's configuration ``kubernetes:``; the kubeconfig is
+    secret.
+    """
 
     async def look() -> tuple[Any, ...]:
         found = cluster_inputs(None)

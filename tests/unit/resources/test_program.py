@@ -1,4 +1,4 @@
-"""A running program: what it does to the process that it runs in, and which former resources it refuses."""
+"""A running program's handling of SIGINT, of former resources, and of connections."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from eurekube_provider.resources.program import (
 
 @pytest.fixture(autouse=True)
 def interrupt() -> Iterator[None]:
-    """Set back what the process does on SIGINT."""
+    """Restore the process's handler of SIGINT after the test."""
     before = signal.getsignal(signal.SIGINT)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 def test_a_program_of_its_own_process_leaves_quietly() -> None:
-    """It handles SIGINT itself from then on."""
+    """The program replaces the process's handler of SIGINT."""
     before = signal.getsignal(signal.SIGINT)
     leave_quietly_when_interrupted()
     assert signal.getsignal(signal.SIGINT) is not before
 
 
 def test_an_inline_program_leaves_signals_alone() -> None:
-    """In another thread it neither fails nor changes what the process does on SIGINT."""
+    """In another thread the call neither fails nor changes the handler of SIGINT."""
     before = signal.getsignal(signal.SIGINT)
     with ThreadPoolExecutor(1) as thread:
         thread.submit(leave_quietly_when_interrupted).result()
@@ -54,7 +54,9 @@ def test_an_inline_program_leaves_signals_alone() -> None:
 def test_a_component_does_not_go_on_from_the_native_providers(
     component: Any, given: dict[str, Any], native: str
 ) -> None:
-    """In one sentence, whichever way the alias is written."""
+    """A Python component with an alias to the native provider's component is refused, in either form of
+    alias.
+    """
     type_ = f"eurekube:index:{native}"
     for alias in (pulumi.Alias(type_=type_), f"urn:pulumi:dev::shop::my:index:Group${type_}::it"):
         with pytest.raises(ProgramError) as raised:
@@ -66,7 +68,9 @@ def test_a_component_does_not_go_on_from_the_native_providers(
 
 
 def test_other_aliases_of_a_component_are_the_engines_business() -> None:
-    """Another name or parent; and the native provider's own component may have been called otherwise."""
+    """Aliases of another name, parent or type pass, and so does a former name of the native provider's
+    component.
+    """
     others = (
         pulumi.Alias(name="former"),
         pulumi.Alias(type_="my:index:Bridge"),
@@ -90,7 +94,7 @@ def test_other_aliases_of_a_component_are_the_engines_business() -> None:
 def test_a_connection_that_no_resource_names_is_refused_as_well(
     connections: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the program has made anything."""
+    """An invalid connection in the configuration is refused before the program creates a resource."""
     values = {"eurekube:url": "http://eureka:8761/eureka", "eurekube:connections": connections}
     monkeypatch.setattr(program, "get_config", values.get)
     with pytest.raises(ProgramError) as raised:
@@ -102,7 +106,7 @@ def test_a_connection_that_no_resource_names_is_refused_as_well(
 def test_another_machines_file_is_refused_for_the_named_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A laptop that registers at the default Eureka alone needs no authority of another one."""
+    """A missing CA file of a connection is an error only if that connection is used."""
     connections = '{"eu": {"url": "https://eu:8761/eureka", "caFile": "/nowhere", "maxAnswerMib": 256}}'
     values = {"eurekube:url": "http://eureka:8761/eureka", "eurekube:connections": connections}
     monkeypatch.setattr(program, "get_config", values.get)

@@ -1,4 +1,4 @@
-"""A program's report to the check of secrets, and the part that the check leaves."""
+"""Marks by which a program tells the check which derived values are secret."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.registrations.test_properties import LEAST
 
 
 def resolved(loop: asyncio.AbstractEventLoop, given: Mapping[str, Any]) -> dict[str, tuple[Any, bool]]:
-    """Each output's value, and whether it is a secret."""
+    """Return each output's value, and whether it is secret."""
 
     async def look() -> dict[str, tuple[Any, bool]]:
         outputs = {name: each for name, each in given.items() if isinstance(each, pulumi.Output)}
@@ -31,7 +31,7 @@ def resolved(loop: asyncio.AbstractEventLoop, given: Mapping[str, Any]) -> dict[
 
 
 def test_what_is_derived_from_a_secret_is_marked_as_one(loop: asyncio.AbstractEventLoop) -> None:
-    """Also from one within a map; what is derived from a value that is no secret is not given at all."""
+    """The mark is also set for a secret within a map; values derived from public ones get none."""
     secret = pulumi.Output.secret("hidden")
     open_ = pulumi.Output.from_input("open")
     plain = {"application": "a", "host_name": "h", "port": 1, "metadata": {"zone": "z"}}
@@ -52,7 +52,7 @@ def test_what_is_derived_from_a_secret_is_marked_as_one(loop: asyncio.AbstractEv
 
 
 def test_the_check_writes_what_it_derives() -> None:
-    """So that the state has it under the name that is a secret."""
+    """The check replaces each mark by the derived value, which the state then keeps as a secret."""
     assert without_secrets({"a": FROM_SECRET, "b": 1}) == ({"b": 1}, ["a"])
     application = {name: value for name, value in LEAST.items() if name not in ("host_name", "instance_id")}
     reported = {

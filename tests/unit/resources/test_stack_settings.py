@@ -1,4 +1,4 @@
-"""Settings of this project's program in its stack's configuration."""
+"""Settings of this project's own program in a stack's configuration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from eurekube_provider.resources.stack_settings import StackSettings
 def test_the_kubeconfig_is_written_into_the_state_as_it_is_configured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two machines that keep the project in folders of their own change nothing of each other's state."""
+    """A relative path stays relative, so that machines with the project in different folders have equal
+    states.
+    """
     said = {"url": "http://eureka:8761/eureka", "kubeconfig": ".lab/kubeconfig"}
     for module in ("program", "stack_settings"):
         monkeypatch.setattr(f"eurekube_provider.resources.{module}.program_setting", said.get)

@@ -1,4 +1,4 @@
-"""The component's arguments as the custom resource has them."""
+"""The arguments of the component EurekaSyncer, and the custom resource made from them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ FULL: dict[str, Any] = {
 
 
 def test_only_what_was_given_is_written() -> None:
-    """The defaults stay the schema's, so that they may change there."""
+    """Arguments that are not given are left to the CRD's defaults, which may change."""
     assert syncer_spec(EurekaSyncerArgs(namespace="team", app="rating")) == {
         "mode": "pod",
         "selector": {"app": "rating"},
@@ -61,7 +61,7 @@ def test_only_what_was_given_is_written() -> None:
 
 
 def test_every_argument_has_its_field_and_every_field_its_argument() -> None:
-    """All of them given, the spec has every property of the schema, and the operator reads it."""
+    """With all arguments the spec has every property of the CRD, and the operator can parse it."""
     others = {"namespace", "name", "annotations", "labels", "wait_ready_seconds"}
     assert {*FULL, *others} == {item.name for item in fields(EurekaSyncerArgs)}
     spec = syncer_spec(EurekaSyncerArgs(namespace="team", **FULL))
@@ -76,13 +76,15 @@ def test_every_argument_has_its_field_and_every_field_its_argument() -> None:
 
 
 def test_a_syncer_that_selects_nothing_is_refused() -> None:
-    """Before anything is made, in one sentence."""
+    """The error is one sentence, raised before any resource is created."""
     with pytest.raises(ProgramError, match="'rating': app or match_labels must say which Service"):
         EurekaSyncer("rating", EurekaSyncerArgs(namespace="shop"))
 
 
 def test_both_forms_of_the_arguments_are_the_same() -> None:
-    """A dictionary has the names of the class, and a misspelt one is refused in a sentence."""
+    """The dictionary type has the argument names of the class; a misspelt name is refused with a
+    suggestion.
+    """
     assert set(EurekaSyncerArgsDict.__annotations__) == {item.name for item in fields(EurekaSyncerArgs)}
     with pytest.raises(ProgramError, match="'rating': app or match_labels must say which Service"):
         EurekaSyncer("rating", {"namespace": "shop"})
@@ -107,7 +109,7 @@ def test_both_forms_of_the_arguments_are_the_same() -> None:
 
 @pytest.mark.parametrize("wrong", [0, -1, 2.5, "60"])
 def test_no_time_to_wait_for_ready(wrong: Any) -> None:
-    """Before anything is made."""
+    """An invalid ``wait_ready_seconds`` is refused before any resource is created."""
     with pytest.raises(ProgramError, match="'rating': wait_ready_seconds must be a whole number from 1 on"):
         EurekaSyncer("rating", EurekaSyncerArgs(namespace="shop", app="rating", wait_ready_seconds=wrong))
 
@@ -124,13 +126,13 @@ def test_no_time_to_wait_for_ready(wrong: Any) -> None:
     ],
 )
 def test_labels_and_annotations_that_cannot_be(wrong: Any, sentence: str) -> None:
-    """Its stack's label tells its operator's stack from others."""
+    """The stack's label, by which the guard tells stacks apart, cannot be set."""
     with pytest.raises(ProgramError, match=f"'rating': {sentence}"):
         EurekaSyncer("rating", EurekaSyncerArgs(namespace="shop", app="rating", **wrong))
 
 
 def schemas(schema: dict[str, Any], path: str = "") -> list[tuple[str, dict[str, Any]]]:
-    """Every schema in a schema, by path."""
+    """Return a schema and all schemas within it, by path."""
     found = [(path, schema)]
     for name, inner in schema.get("properties", {}).items():
         found += schemas(inner, f"{path}.{name}")
@@ -142,7 +144,9 @@ def schemas(schema: dict[str, Any], path: str = "") -> list[tuple[str, dict[str,
 
 @pytest.mark.parametrize("document", crd_documents(), ids=lambda crd: crd["spec"]["names"]["kind"])
 def test_everything_has_its_bounds(document: dict[str, Any]) -> None:
-    """No number, text, list or map of the schema is without a limit; that also keeps the rules' cost low."""
+    """Every number, text, list and map in a CRD's schema is bounded, which also limits the cost of its
+    validation rules.
+    """
     root = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     missing = []
     for part in ("spec", "status"):

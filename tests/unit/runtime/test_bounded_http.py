@@ -1,4 +1,4 @@
-"""Answers that never end, come byte by byte, or are larger than any that is meant."""
+"""Limits for HTTP answers that never end, arrive byte by byte, or are too large."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from eurekube_provider.runtime import bounded_http
 from eurekube_provider.runtime.bounded_http import LargeAnswer, SlowAnswer, bounded_pools
 
 SECONDS = 0.3
-"""The time-out of the requests; a byte comes in a tenth of it."""
+"""Time-out of the requests in seconds; dripping servers send a byte each tenth of it."""
 
 Serve = Callable[[socket.socket, threading.Event], None]
 
 
 @contextmanager
 def hostile(serve: Serve) -> Iterator[str]:
-    """A server that has each request answered by ``serve``; its address."""
+    """Yield the address of a server that answers each request with ``serve``."""
     ended = threading.Event()
 
     def attend(connection: socket.socket) -> None:
@@ -50,7 +50,7 @@ def hostile(serve: Serve) -> Iterator[str]:
 
 
 def dripping(text: bytes) -> Serve:
-    """Sends one byte after the other, each long before the time-out."""
+    """Return a function that sends one byte at a time, each long before the time-out."""
 
     def serve(connection: socket.socket, ended: threading.Event) -> None:
         for number in range(len(text)):
@@ -62,7 +62,7 @@ def dripping(text: bytes) -> Serve:
 
 
 def at_once(*pieces: bytes) -> Serve:
-    """Sends these, and nothing more."""
+    """Return a function that sends these pieces at once."""
 
     def serve(connection: socket.socket, _: threading.Event) -> None:
         for piece in pieces:
@@ -72,7 +72,7 @@ def at_once(*pieces: bytes) -> Serve:
 
 
 def endless(head: bytes, piece: bytes) -> Serve:
-    """Sends a piece again and again."""
+    """Return a function that sends a piece again and again."""
 
     def serve(connection: socket.socket, ended: threading.Event) -> None:
         connection.sendall(head)
@@ -88,14 +88,14 @@ UNTIL_CLOSED = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
 
 
 def answered(text: bytes, encoding: str = "") -> bytes:
-    """A whole answer."""
+    """Return a complete HTTP answer."""
     more = f"Content-Encoding: {encoding}\r\n" if encoding else ""
     return f"HTTP/1.1 200 OK\r\n{more}Content-Length: {len(text)}\r\n\r\n".encode() + text
 
 
 @contextmanager
 def peer_of(serve: Serve, *, is_proxy: bool = False, max_answer_mib: int = 1) -> Iterator[Peer]:
-    """A client of a hostile server, or of one behind a hostile proxy."""
+    """Yield a client of a hostile server, or of a server behind a hostile proxy."""
     with hostile(serve) as address:
         url = "http://eureka.example/eureka" if is_proxy else f"http://{address}/eureka"
         proxy = f"http://{address}" if is_proxy else None
@@ -121,13 +121,15 @@ ASKED: dict[str, Callable[[Peer], object]] = {
     "removal": lambda peer: peer.deregister("RATING", "a"),
     "batch": lambda peer: peer.batch([]),
 }
-"""Requests of every kind, by their names."""
+"""Requests of every kind, by name."""
 
 
 @pytest.mark.parametrize("asks", ASKED.values(), ids=ASKED)
 @pytest.mark.parametrize("text", [HEAD, HEAD + b" " * 5000, CHUNKED + b"1\r\n \r\n" * 1000], ids=len)
 def test_a_server_that_drips_is_given_up_in_time(asks: Callable[[Peer], object], text: bytes) -> None:
-    """In the head, the body or a chunk: a byte that comes begins no new time-out; and the server fails."""
+    """An answer that drips, in its head, body or chunks, times out as a whole, and the server counts as
+    down.
+    """
     with peer_of(dripping(text)) as peer:
         began = time.monotonic()
         with pytest.raises(RegistryUnreachable, match="began to answer, and had not ended after 0"):
@@ -153,7 +155,9 @@ def test_a_server_that_drips_is_given_up_in_time(asks: Callable[[Peer], object],
 def test_an_answer_without_end_is_given_up_in_its_middle(
     asks: Callable[[Peer], object], serve: Serve
 ) -> None:
-    """It counts as a failure of the server, with that reason and the setting."""
+    """An answer beyond the size limit is given up; the server counts as down, and the error names the
+    setting.
+    """
     with peer_of(serve) as peer:
         with pytest.raises(RegistryUnreachable, match=r"answers with more than 1 MiB.*max-answer-mib"):
             asks(peer)
@@ -163,7 +167,7 @@ def test_an_answer_without_end_is_given_up_in_its_middle(
 
 
 def test_a_proxys_drip_is_given_up_as_well() -> None:
-    """The way to the server is part of the answer."""
+    """An answer that drips from a proxy times out as a whole."""
     with (
         peer_of(dripping(HEAD), is_proxy=True) as peer,
         pytest.raises(RegistryUnreachable, match="had not ended"),
@@ -172,7 +176,7 @@ def test_a_proxys_drip_is_given_up_as_well() -> None:
 
 
 def test_the_tunnel_of_a_proxy_that_drips_is_given_up() -> None:
-    """Its answer to CONNECT comes before any TLS."""
+    """A proxy's dripping answer to CONNECT, before TLS, times out."""
     with hostile(dripping(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000)) as address:
         url = "https://eureka.example/eureka"
         connection = Connection((url,), proxy=f"http://{address}", connect_timeout_seconds=SECONDS)
@@ -184,7 +188,7 @@ def test_the_tunnel_of_a_proxy_that_drips_is_given_up() -> None:
 
 @pytest.mark.parametrize("name", ["instance", "list", "status", "batch"])
 def test_an_answer_that_decompresses_without_end_is_given_up(name: str) -> None:
-    """Some kilobytes become many megabytes, of which no more than what is read is made."""
+    """A small gzip answer that would grow beyond the limit is given up without decompressing all of it."""
     with peer_of(at_once(answered(gzip.compress(b" " * 20 * 2**20), "gzip"))) as peer:
         tracemalloc.start()
         with pytest.raises(RegistryUnreachable, match="answers with more than 1 MiB"):
@@ -198,7 +202,7 @@ def test_an_answer_that_decompresses_without_end_is_given_up(name: str) -> None:
 
 
 def test_an_answer_that_is_no_list_is_small() -> None:
-    """However large a registry may be, one instance of it is not."""
+    """Answers other than lists are limited to 4 MiB, whatever the limit for lists."""
     with peer_of(at_once(answered(b" " * 5 * 2**20)), max_answer_mib=64) as peer:
         with pytest.raises(RegistryUnreachable, match="answers with more than 4 MiB"):
             peer.read("RATING", "a")
@@ -207,7 +211,7 @@ def test_an_answer_that_is_no_list_is_small() -> None:
 
 
 def test_json_that_is_nested_without_end_is_no_answer() -> None:
-    """Python gives up in its middle; that is the server's fault."""
+    """JSON nested too deeply for Python's parser is the server's error."""
     nested = at_once(answered(b"[" * 100_000))
     with peer_of(nested) as peer, pytest.raises(RegistryRejected, match="JSON that cannot be read"):
         peer.read("RATING", "a")
@@ -215,7 +219,7 @@ def test_json_that_is_nested_without_end_is_no_answer() -> None:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_what_several_pieces_of_gzip_hold_is_read_to_its_end(count: int) -> None:
-    """As gzip has it; a piece that is cut off is none."""
+    """A body of several gzip members is read to its end; a truncated member raises."""
     raw = gzip.compress(b"abc") * count
     answer = EurekaResponse(200, {"Content-Encoding": "gzip"}, raw)
     assert answer.content == b"abc" * count
@@ -226,7 +230,9 @@ def test_what_several_pieces_of_gzip_hold_is_read_to_its_end(count: int) -> None
 
 
 def test_a_large_answer_is_given_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As much again for each piece that comes, up to a bound: a slow network is no dripping server."""
+    """Each received piece of a large answer extends its time, up to a bound, so that a slow network
+    succeeds.
+    """
     monkeypatch.setattr(bounded_http, "PIECE_BYTES", 1000)
 
     def serve(connection: socket.socket, ended: threading.Event) -> None:
@@ -252,7 +258,7 @@ def test_a_large_answer_is_given_more_time(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_kubernetes_api_that_drips_is_given_up_but_not_a_watch() -> None:
-    """A watch lasts for minutes on purpose; every other request is to end."""
+    """A dripping answer of the Kubernetes API times out, except a watch, which is meant to last."""
     drip = dripping(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n" + b'{"a":1}\n\n')
     with hostile(drip) as address:
         access = KubeAccess.load(

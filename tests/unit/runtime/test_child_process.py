@@ -1,4 +1,4 @@
-"""A child that ends: when it is asked to, with what it started, and with its parent."""
+"""Child processes: they end when asked to, with their own children, and with their parent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + _SLEE
 
 
 def wait(holds: Callable[[], object]) -> None:
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + 30
     while not holds():
         assert time.monotonic() < deadline, "waited for 30 s in vain"
@@ -27,7 +27,7 @@ def wait(holds: Callable[[], object]) -> None:
 
 
 def is_running(process_id: int) -> bool:
-    """Return whether such a process has not ended."""
+    """Return whether a process exists and is no zombie."""
     try:
         state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -36,7 +36,7 @@ def is_running(process_id: int) -> bool:
 
 
 def test_a_child_ends_when_it_is_asked_to(tmp_path: Path) -> None:
-    """By SIGTERM; what it wrote is kept."""
+    """``stop`` ends a child by SIGTERM, and its output is kept."""
     child = ChildProcess([sys.executable, "-c", _SLEEP], tmp_path / "log", os.environ)
     wait(lambda: "up" in child.text() and child.exit_code is None)
     child.stop()
@@ -45,7 +45,7 @@ def test_a_child_ends_when_it_is_asked_to(tmp_path: Path) -> None:
 
 
 def test_a_child_that_does_not_listen_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the time that it is given."""
+    """A child that ignores SIGTERM is killed after a while."""
     monkeypatch.setattr("eurekube_provider.runtime.child_process.STOP_SECONDS", 0.1)
     child = ChildProcess([sys.executable, "-c", _DEAF], tmp_path / "log", os.environ)
     wait(lambda: "up" in child.text())
@@ -55,7 +55,7 @@ def test_a_child_that_does_not_listen_is_killed(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux's kernel ends a child with its parent")
 def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
-    """Even with one that was killed."""
+    """A child ends when its parent is killed."""
     log = tmp_path / "log"
     command = dying_with_parent([sys.executable, "-c", "import os; print(os.getpid(), flush=True);" + _SLEEP])
     program = (

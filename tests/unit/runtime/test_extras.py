@@ -1,4 +1,4 @@
-"""An installation without extras: its features, and its sentences about the others."""
+"""An installation without extras: the features that work, and the messages about the others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_missing_package_is_one_sentence() -> None:
-    """The sentence has the feature, the missing package and the command that installs it."""
+    """The message names the feature, the missing package and the command that installs it."""
     with pytest.raises(MissingExtra) as raised, needing("kubernetes", "a lookup of endpoints"):
         raise ModuleNotFoundError("No module named 'kubernetes.client'", name="kubernetes.client")
     assert str(raised.value) == (
@@ -47,13 +47,13 @@ def test_a_missing_package_is_one_sentence() -> None:
 
 
 def test_a_fault_of_our_own_is_no_missing_extra() -> None:
-    """A module that no extra has is shown as it is."""
+    """A missing module that belongs to no extra raises the original error."""
     with pytest.raises(ModuleNotFoundError), needing("cli", "a command"):
         raise ModuleNotFoundError("No module named 'eurekube_provider.nonsense'", name="eurekube_provider.x")
 
 
 def test_the_core_registers_and_looks_up_in_eureka() -> None:
-    """All public names but the components, both providers, and the runs of stacks."""
+    """Without extras all public names except components can be imported, and both providers."""
     done = run(
         "import eurekube_provider as package\n"
         "import eurekube_provider.provider.server, eurekube_provider.resources.plugin\n"
@@ -82,7 +82,7 @@ def test_the_core_registers_and_looks_up_in_eureka() -> None:
     [("doctor", "cli", "the command doctor"), ("operator", "operator", "the operator")],
 )
 def test_a_command_names_its_extra(command: str, extra: str, what: str) -> None:
-    """And ends with 1, without a traceback."""
+    """A command whose extra is missing ends with 1 and names the extra."""
     done = run("from eurekube_provider.cli.main import main\nsys.exit(main())", command)
     assert done.returncode == 1
     assert done.stderr == (
@@ -92,7 +92,7 @@ def test_a_command_names_its_extra(command: str, extra: str, what: str) -> None:
 
 
 def test_a_lookup_of_endpoints_names_its_extra() -> None:
-    """Of the native provider as of the dynamic one."""
+    """A lookup of endpoints without the package kubernetes raises an error that names it."""
     done = run(
         "from eurekube_provider.registrations.discovered import find_endpoints\n"
         "from eurekube_provider.runtime.extras import MissingExtra\n"

@@ -1,4 +1,4 @@
-"""The garbage collector rests while much is made at once, and never for longer."""
+"""Suspension of the garbage collector while many objects are made at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eurekube_provider.runtime.garbage_collection import MADE_MEANWHILE, settle_
 
 @pytest.fixture(autouse=True)
 def collector() -> Iterator[None]:
-    """On before each test, as often as Python has it by default, and afterwards as it was."""
+    """Enable the collector with Python's default thresholds, and restore its settings afterwards."""
     threshold = gc.get_threshold()
     gc.set_threshold(700, 10, 10)
     gc.enable()
@@ -25,7 +25,7 @@ def collector() -> Iterator[None]:
 
 
 def test_nothing_is_collected_meanwhile() -> None:
-    """However much is made."""
+    """Within ``without_collection`` no collection runs, however many objects are made."""
     collections: list[str] = []
 
     def note(phase: str, _: dict[str, Any]) -> None:
@@ -46,7 +46,7 @@ def test_nothing_is_collected_meanwhile() -> None:
 
 
 def test_it_goes_on_after_the_last_block() -> None:
-    """One within another, and one that fails."""
+    """The collector is enabled again after the outermost block, also when a block raises."""
     with without_collection():
         with pytest.raises(ValueError, match="it failed"), without_collection():
             raise ValueError("it failed")
@@ -55,7 +55,7 @@ def test_it_goes_on_after_the_last_block() -> None:
 
 
 def test_threads_that_overlap_do_not_end_each_other() -> None:
-    """The first one to end leaves it off for the other one."""
+    """The collector stays disabled until the last of overlapping threads leaves its block."""
     first_is_in, second_is_in, first_has_ended = (threading.Event() for _ in range(3))
     states: list[bool] = []
 
@@ -78,7 +78,7 @@ def test_threads_that_overlap_do_not_end_each_other() -> None:
 
 
 def test_who_has_switched_it_off_keeps_it_off() -> None:
-    """A program that decides for itself."""
+    """A collector that the program had disabled stays disabled after the block."""
     gc.disable()
     with without_collection():
         assert not gc.isenabled()
@@ -86,7 +86,7 @@ def test_who_has_switched_it_off_keeps_it_off() -> None:
 
 
 def test_who_has_settled_down_is_seldom_gone_through() -> None:
-    """Neither what stands nor what one answer makes; what is garbage goes all the same, in its time."""
+    """After ``settle_down`` collections are rare, but still run after enough new objects."""
     collections: list[str] = []
     gc.freeze()  # whatever else the process has
     settle_down()

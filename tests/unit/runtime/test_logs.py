@@ -1,4 +1,4 @@
-"""Every line on standard error is one JSON object, wherever it comes from."""
+"""JSON logs: every line on standard error is one JSON object, whatever writes it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ raise ValueError("at the\\nend")
 
 
 def test_whatever_is_said_is_json() -> None:
-    """Libraries' logs, warnings, exceptions caught and uncaught: one object a line with the same keys."""
+    """Libraries' logs, warnings, and caught and uncaught exceptions are JSON lines with the same first
+    keys.
+    """
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     lines = [json.loads(line) for line in done.stderr.splitlines()]
@@ -61,7 +63,7 @@ def test_whatever_is_said_is_json() -> None:
 
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> None:
-    """A terminal shows no JSON between the lines of a plan; a log collector still gets it."""
+    """With the format ``auto`` a terminal gets plain lines, and everything else JSON."""
     stream = io.StringIO()
     chosen: list[logging.Handler] = []
     monkeypatch.setattr(stream, "isatty", lambda: is_terminal, raising=False)
@@ -78,14 +80,14 @@ def test_a_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch, is_termina
 
 
 def test_stable_keys_are_not_overwritten() -> None:
-    """A detail that has the name of a stable key is kept beside it."""
+    """A detail with the name of a standard key is written with an underscore before it."""
     record = logging.makeLogRecord({"msg": "said", "levelname": "INFO", "name": "x", "level": "high"})
     line = json.loads(JsonFormatter().format(record))
     assert (line["level"], line["_level"]) == ("info", "high")
 
 
 def test_the_keys_are_documented() -> None:
-    """docs/reference/logs.md explains each key."""
+    """docs/reference/logs.md explains each key that the package logs."""
     documented = set(re.findall(r"`([a-z_-]+)`", (ROOT / "docs" / "reference" / "logs.md").read_text()))
     used = {
         str(key.value)

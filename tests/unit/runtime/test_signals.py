@@ -1,4 +1,4 @@
-"""The signals that end a process."""
+"""Signals that end a process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ print("ended")
 
 
 def test_a_signal_at_any_moment_ends_it() -> None:
-    """Also while the waiting thread holds the event's own lock."""
+    """A signal ends the process even if it arrives while the waiting thread holds the event's lock."""
     for name in ("SIGTERM", "SIGINT"):
         program = [sys.executable, "-c", PROGRAM.format(name=name)]
         done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True)

@@ -1,4 +1,4 @@
-"""The program without an engine: complete, the same every time, and clear when it cannot be run."""
+"""``eurekube render`` without a Pulumi engine: complete, deterministic output, and clear errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from eurekube_provider.stateless.project import Project
 ROOT = Path(eurekube_provider.__file__).parents[1]
 
 read_all = functools.partial(yaml.load_all, Loader=Loader)
-"""The documents of a text; with libyaml, since each rendering is read again."""
+"""Parse all documents of a text, with libyaml for speed."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ _processes.set_forkserver_preload(
 
 
 def run(*arguments: str, **environment: str) -> Done:
-    """``eurekube`` in a process of its own, as the SDK keeps its settings for a whole process."""
+    """Run ``eurekube`` in a process of its own, because the Pulumi SDK keeps settings for a whole process."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("EUREKA_")}
     with TemporaryDirectory() as directory:
         files = [Path(directory) / name for name in ("stdout", "stderr")]
@@ -85,7 +85,7 @@ def _main(arguments: tuple[str, ...], environment: dict[str, str], stdout: Path,
 
 @functools.cache
 def rendered(*config: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The objects and registrations of the dev stack with these settings."""
+    """Return the objects and registrations of the dev stack with these settings."""
     options = [word for text in config for word in ("--config", text)]
     done = run("render", "--show-secrets", *options)
     assert done.returncode == 0, done.stderr
@@ -94,7 +94,7 @@ def rendered(*config: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def only(kind: str, *config: str, namespace: str | None = None) -> dict[str, Any]:
-    """The one object of a kind, in the cluster or in a namespace; but for the roles for people."""
+    """Return the only object of a kind, in the cluster or in a namespace, without the roles for people."""
     (item,) = [
         item
         for item in rendered(*config)[0]
@@ -106,7 +106,7 @@ def only(kind: str, *config: str, namespace: str | None = None) -> dict[str, Any
 
 
 def rules(kind: str, *config: str, namespace: str | None = None) -> set[tuple[str, str, str, str]]:
-    """The rights that a role gives: group, resource, name, verb."""
+    """Return the rights that a role gives as tuples of group, resource, name and verb."""
     return {
         (group, resource, name, verb)
         for rule in only(kind, *config, namespace=namespace)["rules"]
@@ -118,7 +118,7 @@ def rules(kind: str, *config: str, namespace: str | None = None) -> set[tuple[st
 
 
 def test_rendering_is_the_same_byte_for_byte() -> None:
-    """Two processes, two seeds, one text: it can be compared in a review."""
+    """Two processes with different hash seeds render the same text, so that reviews can compare it."""
     text = run("render").stdout
     seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"  # that of the other process is drawn
     command = [sys.executable, "-m", "eurekube_provider.cli.main", "render"]
@@ -136,7 +136,7 @@ def test_rendering_is_the_same_byte_for_byte() -> None:
 
 
 def test_what_others_need_comes_first_and_syncers_last() -> None:
-    """So that kubectl can apply it in one go."""
+    """Objects are rendered in an order in which kubectl can apply them at once."""
     kinds = [item["kind"] for item in rendered()[0]]
     assert kinds == [
         "CustomResourceDefinition",
@@ -158,13 +158,13 @@ def test_what_others_need_comes_first_and_syncers_last() -> None:
 
 
 def test_the_crd_arrives_as_it_is_written() -> None:
-    """On the way through Pulumi's classes nothing is renamed or lost, whole numbers included."""
+    """The rendered CRDs equal the package's files, although they pass through Pulumi's classes."""
     found = [item for item in rendered()[0] if item["kind"] == "CustomResourceDefinition"]
     assert crd_documents() == found
 
 
 def test_every_object_carries_the_stacks_label_but_the_crd() -> None:
-    """By it they are found again; the CRD is the cluster's and stays."""
+    """Every object except CRDs has the stack's label; CRDs stay when the stack is removed."""
     labels = {
         (item["kind"], item["metadata"].get("labels", {}).get("eurekube.io/stack")) for item in rendered()[0]
     }
@@ -173,7 +173,10 @@ def test_every_object_carries_the_stacks_label_but_the_crd() -> None:
 
 
 def test_the_operator_may_do_what_it_does_and_no_more() -> None:
-    """No secrets, no writing but for syncers' finalizers, our statuses, Events and the Lease."""
+    """The operator's roles give exactly the needed rights: no Secrets, and writes only to finalizers, our
+    statuses,
+    Events and the Lease.
+    """
     namespaced = {
         *(("", "services", "", verb) for verb in ("list", "watch")),
         *(("discovery.k8s.io", "endpointslices", "", verb) for verb in ("list", "watch")),
@@ -203,7 +206,7 @@ def test_the_operator_may_do_what_it_does_and_no_more() -> None:
 
 
 def test_the_operators_pod_is_restricted() -> None:
-    """It passes the Pod Security Standard that its own namespace enforces."""
+    """The operator's pod meets the restricted Pod Security Standard that its namespace enforces."""
     pod = only("Deployment")["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -216,7 +219,7 @@ def test_the_operators_pod_is_restricted() -> None:
 
 
 def test_a_namespace_that_is_there_is_not_made() -> None:
-    """And what lives in it still is."""
+    """With ``createNamespace: false`` the namespace is not rendered, but its objects are."""
     objects = rendered('eurekube:operator={"createNamespace": false}')[0]
     assert "eurekube-system" not in {
         item["metadata"]["name"] for item in objects if item["kind"] == "Namespace"
@@ -225,7 +228,10 @@ def test_a_namespace_that_is_there_is_not_made() -> None:
 
 
 def test_targets_come_with_their_file_and_their_rights(tmp_path: Path) -> None:
-    """The operator reads what the stack says; of a Stack it may do what it must, in the Stack's namespace."""
+    """The stack's targets are rendered as the operator's configuration file, and give it rights on a named
+    Stack in
+    this Stack's namespace.
+    """
     target = {"kind": "pulumiStack", "namespaces": ["shop"], "stack": "pulumi/shop-prod"}
     said = f"eurekube:operator={json.dumps({'replicas': 1, 'targets': {'prod': target}})}"
     file = tmp_path / "operator.yaml"
@@ -245,7 +251,9 @@ def test_targets_come_with_their_file_and_their_rights(tmp_path: Path) -> None:
 
 
 def test_three_replicas_share_the_work() -> None:
-    """On several nodes and in several zones, at most one away at a time, each with a name of its own."""
+    """Three replicas are spread over nodes and zones, at most one is away at a time, and each knows its
+    pod's name.
+    """
     many = 'eurekube:operator={"namespace":"ops"}'
     deployment, budget = only("Deployment", many), only("PodDisruptionBudget", many)
     spec = deployment["spec"]
@@ -270,13 +278,13 @@ def test_three_replicas_share_the_work() -> None:
 
 
 def test_one_replica_may_be_moved_at_any_time() -> None:
-    """A budget would keep its node from being drained."""
+    """A single replica has no PodDisruptionBudget, which would block the drain of its node."""
     kinds = {item["kind"] for item in rendered('eurekube:operator={"replicas":1}')[0]}
     assert "PodDisruptionBudget" not in kinds
 
 
 def test_the_operators_web_is_probed_scraped_and_reachable() -> None:
-    """Probes, Service and the customary annotations name the one port, on which the operator listens."""
+    """Probes, Service and scrape annotations all name the port on which the operator listens."""
     template, service = only("Deployment")["spec"]["template"], only("Service")
     (container,) = template["spec"]["containers"]
     variables = {entry["name"]: entry.get("value") for entry in container["env"]}
@@ -305,7 +313,7 @@ EVERYTHING = (
 
 
 def test_a_network_policy_lets_through_what_is_needed() -> None:
-    """The web port inwards; DNS, the API, Eureka's ports and those that are named outwards."""
+    """The NetworkPolicy allows the web port inwards, and DNS, the API, Eureka's and named ports outwards."""
     policy, deployment = (only(kind, *EVERYTHING) for kind in ("NetworkPolicy", "Deployment"))
     spec = policy["spec"]
     assert policy["metadata"]["namespace"] == deployment["metadata"]["namespace"]
@@ -324,7 +332,9 @@ def test_a_network_policy_lets_through_what_is_needed() -> None:
 
 
 def test_prometheus_knows_whom_to_scrape_and_when_to_alert() -> None:
-    """The Service is selected, no pod is scraped twice, and the alerts look at this operator only."""
+    """The ServiceMonitor selects the Service, pods are not scraped twice, and alerts cover this operator
+    only.
+    """
     kinds = ("ServiceMonitor", "PrometheusRule", "Service")
     monitor, rule, service = (only(kind, *EVERYTHING) for kind in kinds)
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
@@ -344,13 +354,13 @@ def test_prometheus_knows_whom_to_scrape_and_when_to_alert() -> None:
 
 
 def test_nothing_of_it_unless_it_is_wanted() -> None:
-    """A cluster without the Prometheus Operator knows none of its kinds."""
+    """By default no NetworkPolicy and no object of the Prometheus Operator is rendered."""
     kinds = {item["kind"] for item in rendered()[0]}
     assert kinds.isdisjoint({"NetworkPolicy", "ServiceMonitor", "PrometheusRule"})
 
 
 def test_credentials_are_in_a_secret_and_nowhere_else() -> None:
-    """Also those that somebody wrote into the URL."""
+    """Credentials, also those from the URL, are rendered into the Secret only."""
     url = "eurekube:url=http://bridge:s3cret@eureka:8761/eureka"
     objects, registrations = rendered(url)
     secret = only("Secret", url)
@@ -364,7 +374,7 @@ def test_credentials_are_in_a_secret_and_nowhere_else() -> None:
 
 
 def files(pod: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """Secret and key of each file in the operator's container, by what its variable names."""
+    """Return Secret and key of each file in the operator's container, by the variable that names the file."""
     (container,) = pod["containers"]
     (mount,), (volume,) = container["volumeMounts"], pod["volumes"]
     assert mount["name"] == volume["name"]
@@ -381,7 +391,7 @@ def files(pod: dict[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 def test_authorities_and_certificates_are_files_of_the_secret(tmp_path: Path) -> None:
-    """The operator shows the certificate that the stack shows, and trusts whom it trusts."""
+    """The stack's CA file, client certificate and key become files of the operator's Secret."""
     config = []
     for name in ("caFile", "clientCertificate", "clientKey"):
         (tmp_path / name).write_text(f"the {name}")
@@ -397,7 +407,10 @@ def test_authorities_and_certificates_are_files_of_the_secret(tmp_path: Path) ->
 
 
 def test_a_secret_of_somebody_else_is_taken_instead(tmp_path: Path) -> None:
-    """The stack's own credentials stay where they are; the authorities, which it lacks, come beside it."""
+    """With a foreign ``eurekaSecret`` the stack's credentials are not rendered; a CA file that the Secret
+    lacks is added
+    in a Secret of its own.
+    """
     keys = {"userKey": "username", "passwordKey": "word", "clientCertificateKey": "both.pem"}
     (tmp_path / "ca").write_text("the authorities")
     config = (
@@ -419,7 +432,7 @@ def test_a_secret_of_somebody_else_is_taken_instead(tmp_path: Path) -> None:
 
 
 def test_no_secret_is_made_where_somebody_else_makes_it_all() -> None:
-    """The authorities included."""
+    """No Secret is rendered if the foreign one has everything, the CA file included."""
     keys = {"tokenKey": "token", "caCertificateKey": "ca.crt"}
     config = (
         "eurekube:caFile=/etc/hostname",
@@ -431,7 +444,10 @@ def test_no_secret_is_made_where_somebody_else_makes_it_all() -> None:
 
 
 def test_the_operator_knows_the_stacks_named_connections(tmp_path: Path) -> None:
-    """The operator renews the stack's registrations there; the pods find the credentials in a Secret."""
+    """The stack's named connections are rendered for the operator, with credentials in a Secret, because it
+    renews
+    registrations there.
+    """
     named = {"eu-1": {"url": "http://eu:8761/eureka", "user": "bridge", "password": "s3cret"}}
     config = (f"eurekube:connections={json.dumps(named)}", 'eurekube:operator={"networkPolicy": true}')
     objects = rendered(*config)[0]
@@ -469,7 +485,7 @@ def test_the_operator_knows_the_stacks_named_connections(tmp_path: Path) -> None
 def test_an_operator_with_somebody_elses_file_gets_no_connections(
     operator: dict[str, Any],
 ) -> None:
-    """It has what it had: its own file says them, and it gets no credentials of the stack."""
+    """An operator with its own configuration file or Secret gets none of the stack's named connections."""
     named = {"eu-1": {"url": "http://eu:8761/eureka", "token": "s3cret"}}
     config = (f"eurekube:connections={json.dumps(named)}", f"eurekube:operator={json.dumps(operator)}")
     found = rendered(*config)[0]
@@ -477,14 +493,16 @@ def test_an_operator_with_somebody_elses_file_gets_no_connections(
 
 
 def test_secrets_are_hidden_unless_asked_for() -> None:
-    """A rendered program ends up in logs."""
+    """Secrets are masked by default, because rendered output ends up in logs."""
     done = run("render", "--kubernetes", EUREKA_USER="bridge", EUREKA_PASSWORD="s3cret")
     assert "'[secret]'" in done.stdout
     assert "s3cret" not in done.stdout + done.stderr
 
 
 def test_a_masked_secret_cannot_replace_the_one_that_is_there() -> None:
-    """A cluster refuses what is no base64; an operator would be refused by Eureka, and renew nothing."""
+    """A masked Secret is invalid base64, so that a cluster refuses it and the real one stays; a message
+    explains this.
+    """
     masked = run("render", "--kubernetes", EUREKA_USER="bridge", EUREKA_PASSWORD="s3cret")
     (secret,) = [each for each in read_all(masked.stdout) if each["kind"] == "Secret"]
     assert "stringData" not in secret
@@ -498,12 +516,12 @@ def test_a_masked_secret_cannot_replace_the_one_that_is_there() -> None:
 
 
 def test_a_password_of_the_command_line_stands_in_no_file() -> None:
-    """Nothing is to be set with --secret: the advice is for what a stack's file has."""
+    """The advice to use ``--secret`` is not given for a password from the command line."""
     assert "in clear" not in run("render", "--config", "eurekube:password=s3cret").stderr
 
 
 def test_a_user_is_no_secret_elsewhere() -> None:
-    """Its name may be a part of many others: everything but the Secret is as it is without secrets."""
+    """Only the Secret is masked: other texts that happen to contain the user's name stay."""
     common = {"EUREKA_USER": "eurekube", "EUREKA_PASSWORD": "rating"}
     hidden, shown = (run("render", *more, **common).stdout for more in ((), ("--show-secrets",)))
     both = [list(read_all(text)) for text in (hidden, shown)]
@@ -535,7 +553,7 @@ kubernetes.core.v1.ConfigMap(
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """One whose program has a folder of its own, a secret, and asks a cluster."""
+    """Return a project whose program has its own folder, uses a secret and looks up endpoints."""
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "__main__.py").write_text(PROGRAM)
     (tmp_path / "app" / "hosts.py").write_text('HOST = "192.0.2.1"')
@@ -547,7 +565,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def api() -> Iterator[tuple[dict[str, Any], list[str]]]:
-    """A kubeconfig whose other context is an API server with one endpoint, and what that was asked."""
+    """Yield a kubeconfig with a context for an API server of one endpoint, and the server's requests."""
     asked: list[str] = []
     endpoint = {"addresses": ["192.0.2.9"], "targetRef": {"kind": "Pod", "name": "p-1"}}
 
@@ -587,7 +605,10 @@ def api() -> Iterator[tuple[dict[str, Any], list[str]]]:
 def test_a_programs_lookups_ask_the_cluster_that_is_named(
     project: Path, api: tuple[dict[str, Any], list[str]]
 ) -> None:
-    """By the stack's configuration or by an option, relative to the program or to where a person stands."""
+    """A program's lookups use the kubeconfig of the stack's configuration, relative to the program, or that
+    of an
+    option.
+    """
     kubeconfig, asked = api
     common = ("--project", str(project), "--config", "p:token=TOPSECRET")
     (project / "app" / "staging").write_text(yaml.safe_dump(kubeconfig))
@@ -602,7 +623,7 @@ def test_a_programs_lookups_ask_the_cluster_that_is_named(
 
 
 def test_no_secret_of_a_program_is_printed(project: Path, api: tuple[dict[str, Any], list[str]]) -> None:
-    """Wherever it stands, unless asked for."""
+    """A program's secrets are masked everywhere in the output, unless ``--show-secrets`` is given."""
     (project / "app" / "staging").write_text(yaml.safe_dump({**api[0], "current-context": "here"}))
     common = ("render", "--project", str(project), "--config", "p:token=TOPSECRET")
     done = run(*common)
@@ -622,7 +643,7 @@ def test_no_secret_of_a_program_is_printed(project: Path, api: tuple[dict[str, A
 
 
 def test_scalars_of_a_stack_are_read_as_pulumi_reads_them(tmp_path: Path) -> None:
-    """As Pulumi 3.260 hands them to a program."""
+    """Scalars of a stack's configuration have the values that Pulumi 3.260 gives a program."""
     (tmp_path / "Pulumi.yaml").write_text("name: p")
     (tmp_path / "Pulumi.dev.yaml").write_text(
         "config: {a: yes, b: 010, c: 1_000, d: '12:30:45', e: 12:30:45, f: 1.50, g: ~, h: true,"
@@ -655,7 +676,7 @@ def test_scalars_of_a_stack_are_read_as_pulumi_reads_them(tmp_path: Path) -> Non
 
 
 def test_registrations_are_checked_and_complete() -> None:
-    """The output has each registration, with every default."""
+    """Rendered registrations have all defaults."""
     _, registrations = rendered()
     assert list(registrations) == ["billing"]
     expected = {
@@ -670,7 +691,7 @@ def test_registrations_are_checked_and_complete() -> None:
 
 
 def test_syncers_are_written_as_the_stack_says() -> None:
-    """The stack's configuration can set every field of a syncer, and nothing else is written."""
+    """A syncer has every field that the configuration sets, and no other."""
     entry = {
         "name": "cart",
         "namespace": "shop",
@@ -695,7 +716,7 @@ def test_syncers_are_written_as_the_stack_says() -> None:
 
 
 def test_each_part_can_be_had_alone() -> None:
-    """For kubectl, and for jq."""
+    """``--kubernetes`` renders only the objects, ``--registrations`` only the registrations as JSON."""
     objects = list(read_all(run("render", "--kubernetes").stdout))
     assert (rendered()[0], rendered()[1]) == (
         objects,
@@ -705,7 +726,7 @@ def test_each_part_can_be_had_alone() -> None:
 
 @pytest.mark.parametrize("stack", ["staging", "prod"])
 def test_the_other_stacks_render_too(stack: str) -> None:
-    """They are examples, and must not rot."""
+    """The example stacks staging and prod can be rendered."""
     done = run("render", "--stack", stack, EUREKA_PASSWORD="s3cret")
     assert done.returncode == 0, done.stderr
 
@@ -764,7 +785,7 @@ def test_the_other_stacks_render_too(stack: str) -> None:
     ],
 )
 def test_wrong_input_is_answered_by_one_sentence(arguments: list[str], sentence: str) -> None:
-    """No traceback: what is wrong and where."""
+    """Invalid input ends with 1 and one sentence about the fault, without a traceback."""
     done = run("render", *arguments)
     assert done.returncode == 1
     assert sentence in done.stderr
@@ -772,12 +793,14 @@ def test_wrong_input_is_answered_by_one_sentence(arguments: list[str], sentence:
 
 
 def test_wrong_usage_is_distinguished() -> None:
-    """Exit code 2, as everywhere."""
+    """An unknown command ends with exit code 2."""
     assert [run("rendr").returncode, run("--version").returncode] == [2, 0]
 
 
 def test_a_stacks_secrets_must_be_given_again(tmp_path: Path) -> None:
-    """Only the engine has their key; an override helps."""
+    """An encrypted value of a stack's file is refused, as only Pulumi can decrypt it, unless an override
+    is given.
+    """
     shutil.copy(ROOT / "Pulumi.yaml", tmp_path)
     (tmp_path / "stacks").mkdir()
     (tmp_path / "stacks" / "Pulumi.dev.yaml").write_text(
@@ -793,7 +816,9 @@ URL = "http://eureka.example.com:8761/eureka"
 
 
 def foreign(directory: Path, *resources: str) -> Path:
-    """A project that uses the package as a library, with the connection ``eu`` beside the default one."""
+    """Write a project that uses the package as a library, with the connection ``eu`` beside the default
+    one.
+    """
     (directory / "Pulumi.yaml").write_text("name: own\nruntime: python\n")
     eu = {"url": f"{URL}-eu", "user": "u", "password": "p"}
     config = {"eurekube:url": URL, "eurekube:connections": {"eu": eu}}
@@ -804,7 +829,9 @@ def foreign(directory: Path, *resources: str) -> Path:
 
 
 def test_an_application_renders_as_its_registrations(tmp_path: Path) -> None:
-    """Each with all that it has from its application, at whichever Eureka; no credential is printed."""
+    """A EurekaApplication renders as one registration for each instance, with the shared fields and without
+    credentials.
+    """
     project = foreign(
         tmp_path,
         'EurekaApplication("b", {"application": "many", "port": 80, "metadata": {"tier": "1"}, "instances": {'
@@ -829,7 +856,7 @@ def test_an_application_renders_as_its_registrations(tmp_path: Path) -> None:
 
 
 def test_two_operators_bring_the_crds_once(tmp_path: Path) -> None:
-    """Each has all that is its own."""
+    """Two operators of a program render the CRDs once, and their own objects each."""
     project = foreign(
         tmp_path,
         "from eurekube_provider import EurekubeOperator",
@@ -862,7 +889,7 @@ def test_two_operators_bring_the_crds_once(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_registration_is_refused(tmp_path: Path, resource: str, sentence: str) -> None:
-    """Nothing of a program is left out in silence."""
+    """An invalid registration ends with 1 and one sentence; none is silently left out."""
     done = run("render", "--project", str(foreign(tmp_path, resource)))
     assert done.returncode == 1
     assert sentence in done.stderr

@@ -1,4 +1,4 @@
-"""Objects that are applied without a state: what is somebody else's stays so."""
+"""Server-side apply without a state: objects of others are not changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATH = "/api/v1/namespaces/shop"
 
 
 class Api(KubeAccess):
-    """An API that may have one namespace."""
+    """An API with one namespace or none."""
 
     def __init__(self, labels: dict[str, str] | None) -> None:
         super().__init__(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
@@ -33,7 +33,7 @@ class Api(KubeAccess):
         content_type: str = "application/json",
         timeout_seconds: float | None = None,
     ) -> dict[str, Any]:
-        """A list of kinds, the namespace, or what was written."""
+        """Return the list of kinds, the namespace, or the written object."""
         assert content_type
         assert timeout_seconds is None
         if path == "/api/v1":
@@ -57,7 +57,10 @@ NAMESPACE: dict[str, Any] = {
 
 @pytest.mark.parametrize("labels", [{}, {STACK_LABEL: "eurekube.prod"}])
 def test_a_namespace_of_somebody_else_is_not_written_to(labels: dict[str, str]) -> None:
-    """With the stack's label on it, removing the stack would remove it and all that others have in it."""
+    """A namespace without this stack's label is not changed: labelled, it would be deleted with the stack,
+    and others'
+    objects with it.
+    """
     api = Api(labels)
     assert (Objects(api).preview(NAMESPACE), Objects(api).apply(NAMESPACE)) == (Effect.LEFT, Effect.LEFT)
     assert api.written == []
@@ -67,21 +70,21 @@ def test_a_namespace_of_somebody_else_is_not_written_to(labels: dict[str, str]) 
     ("labels", "effect"), [(None, Effect.CREATED), ({STACK_LABEL: "eurekube.dev"}, Effect.UNCHANGED)]
 )
 def test_a_namespace_of_the_stack_is(labels: dict[str, str] | None, effect: Effect) -> None:
-    """One that is not there yet is made; its own is kept in line."""
+    """A missing namespace is created, and one with this stack's label is updated."""
     api = Api(labels)
     assert Objects(api).apply(NAMESPACE) is effect
     assert api.written == ["PATCH"]
 
 
 class BusyApi(Api):
-    """One that is too busy for the first reads, as for a kind whose CRD has just come."""
+    """An API that answers the first reads with 429, as for a kind whose CRD was just created."""
 
     def __init__(self, refusals: int) -> None:
         super().__init__({STACK_LABEL: "eurekube.dev"})
         self.refusals = refusals
 
     def request(self, method: str, path: str, *arguments: Any, **more: Any) -> dict[str, Any]:
-        """The refusals, then what the other one answers; a list has the namespace alone."""
+        """Refuse the first requests, then answer; a list contains the namespace alone."""
         if self.refusals and path != "/api/v1":
             self.refusals -= 1
             raise KubernetesError("429: storage is (re)initializing", status_code=429)
@@ -91,7 +94,7 @@ class BusyApi(Api):
 
 
 def test_a_read_that_the_api_server_is_too_busy_for_is_repeated() -> None:
-    """Of an object and of a list; not for ever, and no other answer is."""
+    """A read answered with 429 is repeated for a limited time, for an object and for a list."""
     assert Objects(BusyApi(2)).apply(NAMESPACE) is Effect.UNCHANGED
     (found,) = Objects(BusyApi(2)).of_stack("eurekube.dev", [("v1", "Namespace")])
     assert found["kind"] == "Namespace"

@@ -1,4 +1,4 @@
-"""Differences between what a test expects and what is registered, in words."""
+"""Assertions about registrations, and their messages about differences."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ BILLING = FoundInstance(**{**RATING, "application": "BILLING"})
 
 
 class Places(RegistrationAssertions):
-    """Places with instances that a test names."""
+    """Assertions about places with given instances."""
 
     def __init__(self, **places: Sequence[FoundInstance]) -> None:
         self._places = places
 
     def instances_by_place(self) -> Mapping[str, Sequence[FoundInstance]]:
-        """Return what the test named."""
+        """Return the given instances."""
         return self._places
 
 
 def complaint(places: Places, application: str, expected: Expected | None) -> str:
-    """Return the assertion's sentence."""
+    """Return the message of the failing assertion."""
     with pytest.raises(AssertionError) as caught:
         places.assert_registered(application, expected)
     return str(caught.value)
@@ -56,12 +56,16 @@ def complaint(places: Places, application: str, expected: Expected | None) -> st
     ],
 )
 def test_what_is_as_expected_passes(expected: Expected | None) -> None:
-    """Fields and metadata that are not named are not compared; the application's case does not matter."""
+    """The assertion compares only named fields and metadata, and ignores the case of the application's
+    name.
+    """
     Places(a=[RATING, BILLING, SECOND]).assert_registered("rating", expected)
 
 
 def test_each_difference_has_a_line() -> None:
-    """Fields, metadata, what is missing, what is too much, and which applications there are."""
+    """The message has a line for each differing field, missing or surplus instance, and lists the
+    applications.
+    """
     expected = {"vm-1": {"status": "DOWN", "port": 80, "metadata": {"tier": "2", "x": "y"}}, "vm-0": {}}
     assert complaint(Places(a=[RATING, SECOND, BILLING]), "rating", expected).splitlines() == [
         "RATING at a is not as expected:",
@@ -76,7 +80,7 @@ def test_each_difference_has_a_line() -> None:
 
 
 def test_places_that_differ_in_the_same_way_are_named_together() -> None:
-    """One that is as expected is not named."""
+    """Places with the same difference share one paragraph; a place without one is not named."""
     places = Places(a=[], b=[RATING], c=[], d=[BILLING])
     assert complaint(places, "rating", None).splitlines() == [
         "RATING at a, c is not as expected:",
@@ -89,7 +93,7 @@ def test_places_that_differ_in_the_same_way_are_named_together() -> None:
 
 
 def test_a_forbidden_application_is_refused_at_any_place() -> None:
-    """With the instances that it has."""
+    """``assert_not_registered`` fails if any place has the application, and lists its instances."""
     places = Places(a=[BILLING], b=[RATING])
     places.assert_not_registered("legacy")
     with pytest.raises(AssertionError, match=r"RATING at b is not as expected:\n\+ vm-1: registered, not"):
@@ -97,13 +101,13 @@ def test_a_forbidden_application_is_refused_at_any_place() -> None:
 
 
 def test_a_field_that_no_instance_has_is_a_mistake_of_the_test() -> None:
-    """The error names the field, with or without registrations."""
+    """An expected field that does not exist raises ValueError with the field's name."""
     with pytest.raises(ValueError, match="an instance has no field 'hostname': host_name is one"):
         Places(a=[]).assert_registered("rating", {"vm-1": {"hostname": "a"}})
 
 
 def test_instances_of_several_places_are_returned_once() -> None:
-    """By application and id, as the first place has them."""
+    """Each instance is returned once, in order of application and id, as the first place holds it."""
     newer = FoundInstance(**{**RATING, "status": "DOWN"})
     places = Places(a=[SECOND, RATING], b=[newer, BILLING])
     assert places.instances() == [BILLING, RATING, SECOND]

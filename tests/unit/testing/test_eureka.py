@@ -1,4 +1,4 @@
-"""Servers whose clock a test moves, and what it sees of them."""
+"""The ``eureka`` fixture's servers: a clock that tests move, registrations and assertions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from eurekube_provider.testing import Eureka, StartEureka
 
 @pytest.fixture
 def peers(eureka: Eureka) -> Peers:
-    """The server, as this package's own client talks to it."""
+    """Return this package's own client of the server."""
     return Peers(Connection((eureka.url,)))
 
 
 def test_a_registration_is_seen_with_its_fields(eureka: Eureka, peers: Peers) -> None:
-    """By the assertions, and by a client that lists what is there."""
+    """Assertions and clients see a registration with all its fields."""
     eureka.register("rating", "vm-1", "192.0.2.1", 8080, metadata={"tier": "1", "zone": "a"})
     eureka.assert_registered(
         "rating",
@@ -42,7 +42,7 @@ def test_a_registration_is_seen_with_its_fields(eureka: Eureka, peers: Peers) ->
 
 
 def test_a_lease_ends_when_its_time_has_passed(eureka: Eureka, peers: Peers) -> None:
-    """After 91 seconds of nobody's renewals, for assertions and clients alike, and in an instant."""
+    """An instance that nobody renews is gone after 91 s of the moved clock."""
     eureka.register("rating", "vm-1", "192.0.2.1", 8080)
     begun = time.monotonic()
     eureka.advance(89)
@@ -54,7 +54,7 @@ def test_a_lease_ends_when_its_time_has_passed(eureka: Eureka, peers: Peers) -> 
 
 
 def test_a_renewed_lease_lives_twice_as_long(eureka: Eureka, peers: Peers) -> None:
-    """From the renewal on, as Eureka has it."""
+    """After a renewal a lease lasts twice its duration, as at Eureka."""
     eureka.register("rating", "vm-1", "192.0.2.1", 8080)
     held = peers.read("RATING", "vm-1")
     assert held is not None
@@ -66,7 +66,7 @@ def test_a_renewed_lease_lives_twice_as_long(eureka: Eureka, peers: Peers) -> No
 
 
 def test_servers_with_eurekas_own_settings_keep_what_lapsed(eureka_servers: StartEureka) -> None:
-    """Self-preservation holds everything where nobody renews."""
+    """With Eureka's default settings self-preservation keeps instances that nobody renews."""
     real = eureka_servers(quick=False)
     real.register("rating", "vm-1", "192.0.2.1", 8080)
     real.advance(3600)
@@ -74,7 +74,9 @@ def test_servers_with_eurekas_own_settings_keep_what_lapsed(eureka_servers: Star
 
 
 def test_servers_replicate_to_each_other(eureka_servers: StartEureka) -> None:
-    """An instance that the first one takes is soon at all of them; the clock brings it there at once."""
+    """A registration at the first of three servers reaches the others after a second of the moved or the
+    real clock.
+    """
     three = eureka_servers(3)
     three.register("rating", "vm-1", "192.0.2.1", 8080)
     with pytest.raises(AssertionError, match=f"RATING at {three.urls[1]}, {three.urls[2]} is not as"):
@@ -88,14 +90,14 @@ def test_servers_replicate_to_each_other(eureka_servers: StartEureka) -> None:
 
 
 def after_a_moment(act: Callable[[], object]) -> threading.Timer:
-    """Have another thread do something while the test waits."""
+    """Call a function in another thread after 0.1 s."""
     timer = threading.Timer(0.1, act)
     timer.start()
     return timer
 
 
 def test_a_test_waits_for_what_another_thread_does(eureka: Eureka, peers: Peers) -> None:
-    """Until it is registered, and until it is gone."""
+    """``wait_registered`` and ``wait_not_registered`` wait for another thread's change."""
     acting = after_a_moment(lambda: eureka.register("rating", "vm-1", "192.0.2.1", 8080))
     eureka.wait_registered("rating", {"vm-1": {"port": 8080}})
     acting.join()
@@ -105,7 +107,7 @@ def test_a_test_waits_for_what_another_thread_does(eureka: Eureka, peers: Peers)
 
 
 def test_a_wait_is_bounded_and_ends_with_the_last_state(eureka: Eureka) -> None:
-    """The error says how long it waited, and what was registered in the end."""
+    """After its time-out a wait fails with the time waited and the last state."""
     eureka.register("rating", "vm-1", "192.0.2.1", 8080)
     with pytest.raises(
         AssertionError, match=r"(?s)after 0\.1 s: RATING at .*- vm-2: .*registered there: RATING \(1\)"
@@ -116,7 +118,7 @@ def test_a_wait_is_bounded_and_ends_with_the_last_state(eureka: Eureka) -> None:
 
 
 def test_what_no_server_could_hold_is_refused(eureka: Eureka) -> None:
-    """A name with a slash could never be read again; a status must be one that Eureka knows."""
+    """An id with a slash, or a status that Eureka does not know, is refused."""
     with pytest.raises(InvalidInstance, match="instance_id"):
         eureka.register("rating", "a/b", "192.0.2.1", 8080)
     with pytest.raises(ValueError, match="'up' is not a valid Status"):

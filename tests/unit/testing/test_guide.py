@@ -1,4 +1,4 @@
-"""docs/guides/testing.md does what it says: its examples that need no Pulumi CLI, run as they stand."""
+"""docs/guides/testing.md: its examples without the Pulumi CLI run unchanged."""
 
 from __future__ import annotations
 
@@ -28,27 +28,31 @@ needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="no curl, b
 
 
 def test_each_example_is_a_file_that_a_test_runs() -> None:
-    """Those of the Automation API run in tests/system/test_testing_guide.py."""
+    """The page has exactly the known examples; tests/system/test_testing_guide.py runs those of the
+    Automation API.
+    """
     written = [block for block in blocks.blocks(PAGE) if block.language == "python"]
     assert len(written) == len(FILES)
     assert set(FILES) == {"test_eureka.py", "shop.py", "test_program.py", "conftest.py", "test_stack.py"}
 
 
 def test_the_examples_of_the_fixtures_pass(pytester: pytest.Pytester) -> None:
-    """By the package's entry point alone."""
+    """The fixtures' examples pass with the plugin loaded by the package's entry point."""
     (pytester.path / "test_eureka.py").write_text(FILES["test_eureka.py"])
     pytester.runpytest().assert_outcomes(passed=2)
 
 
 def test_the_example_of_mocks_passes(pytester: pytest.Pytester) -> None:
-    """A process of its own, since Pulumi's SDK has settings for a whole process."""
+    """The example of mocks passes, in its own process because the Pulumi SDK keeps settings for a whole
+    process.
+    """
     for name in ("shop.py", "test_program.py"):
         (pytester.path / name).write_text(FILES[name])
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
 
 def test_the_difference_is_printed_as_shown(pytester: pytest.Pytester) -> None:
-    """Line by line, apart from the server's port."""
+    """The page's assertion message equals the real one, except for the server's port."""
     (shown,) = (block.text for block in blocks.blocks(PAGE) if block.text.startswith("AssertionError"))
     pytester.makepyfile(
         """
@@ -66,7 +70,7 @@ def test_the_difference_is_printed_as_shown(pytester: pytest.Pytester) -> None:
 
 
 class Runner:
-    """A runner of a pipeline: with the package installed, and the server on a port that is free here."""
+    """A pipeline's runner with the package installed, whose server gets a port that is free here."""
 
     def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
         self._folder = folder
@@ -79,12 +83,12 @@ class Runner:
         self.has("pip", "#!/bin/sh\n")
 
     def has(self, name: str, program: str) -> None:
-        """Put a program where the job begins."""
+        """Put a program into the job's folder."""
         (self._folder / name).write_text(program)
         (self._folder / name).chmod(0o755)
 
     def runs(self, *steps: str) -> str:
-        """Run a job, each step in a shell of its own, and end what it left behind; what it printed."""
+        """Run a job, each step in a shell of its own, kill its leftovers, and return its output."""
         for number, step in enumerate(steps):
             (self._folder / f"step-{number}").write_text(self._here(step))
         job = "for step in step-*; do bash -euo pipefail $step || exit; done"
@@ -111,7 +115,7 @@ class Runner:
 
 @needs_curl
 def test_the_job_on_github_has_a_server(tmp_path: Path) -> None:
-    """A later step asks it at the URL that Spring would read."""
+    """A later step of the GitHub job reaches the server at the URL in Spring's variable."""
     (job,) = GITHUB["jobs"].values()
     runner = Runner(tmp_path, job["env"])
     runner.has("mvnw", '#!/bin/sh\ncurl -fs "$EUREKA_CLIENT_SERVICEURL_DEFAULTZONE/apps/delta"\n')
@@ -121,7 +125,7 @@ def test_the_job_on_github_has_a_server(tmp_path: Path) -> None:
 
 @needs_curl
 def test_the_job_on_gitlab_has_a_server(tmp_path: Path) -> None:
-    """The tests of a service in Python ask it at the URL of the variable."""
+    """Tests in the GitLab job reach the server at the URL in EUREKA_URL."""
     job = GITLAB["test"]
     (tmp_path / "test_service.py").write_text(
         "import os, urllib.request\n\ndef test_one():\n"

@@ -1,4 +1,4 @@
-"""A program under Pulumi's mocks, as an update would have it."""
+"""Programs under Pulumi's mocks, with the results of an update."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eurekube_provider.testing import EurekubeMocks
 
 @pytest.fixture
 def mocks() -> EurekubeMocks:
-    """Mocks that the next program runs under, in a stack ``test`` of the project ``shop``."""
+    """Set and return mocks for the next program, in the stack ``test`` of the project ``shop``."""
     made = EurekubeMocks()
     pulumi.runtime.set_mocks(made, project="shop", stack="test")
     pulumi.runtime.set_all_config({"eurekube:url": "http://eureka.example.com/eureka"})
@@ -27,7 +27,7 @@ def run(program: Callable[[], Any]) -> None:
 
 
 def test_a_program_is_held_to_what_it_would_register(mocks: EurekubeMocks) -> None:
-    """Both resources, with the ids, the owner and the defaults that an update gives them."""
+    """Assertions see both resources' instances with the ids, owner and defaults of an update."""
 
     def program() -> None:
         EurekaInstance("billing", application="billing", host_name="192.0.2.10", port=8080)
@@ -63,7 +63,7 @@ def test_a_program_is_held_to_what_it_would_register(mocks: EurekubeMocks) -> No
 
 
 def test_outputs_are_those_of_an_update(mocks: EurekubeMocks) -> None:
-    """Ids are known, also those of an application's instances."""
+    """Outputs have known ids, also those of an application's instances."""
     found: dict[str, Any] = {}
 
     def program() -> pulumi.Output[Any]:
@@ -77,7 +77,7 @@ def test_outputs_are_those_of_an_update(mocks: EurekubeMocks) -> None:
 
 
 def test_a_registration_that_an_update_would_refuse_fails(mocks: EurekubeMocks) -> None:
-    """The error names the resource, the property and the reason, before any assertion on the program."""
+    """After an invalid registration every assertion fails with its resource, property and reason."""
 
     def program() -> None:
         EurekaInstance("billing", application="billing", host_name="192.0.2.10", port=70000)
@@ -92,7 +92,7 @@ def test_a_registration_that_an_update_would_refuse_fails(mocks: EurekubeMocks) 
 
 
 def test_other_resources_have_their_inputs(mocks: EurekubeMocks) -> None:
-    """A program that registers is made of other things as well."""
+    """Resources of other packages get their inputs as outputs."""
     found: list[str] = []
 
     class Bucket(pulumi.CustomResource):

@@ -1,4 +1,4 @@
-"""The fixtures, as a user's own pytest run has them by the package's entry point."""
+"""The pytest fixtures, loaded in a user's own run by the package's entry point."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ pytest_plugins = ["pytester"]
 
 
 def is_answered(url: str) -> bool:
-    """Return whether something listens at a service URL."""
+    """Return whether a process listens at a service URL."""
     parts = urlsplit(url)
     with socket.socket() as asking:
         return asking.connect_ex((parts.hostname, parts.port)) == 0
 
 
 def test_a_test_has_a_server_that_is_gone_after_it(pytester: pytest.Pytester) -> None:
-    """The fixture's URL answers by HTTP within the test; neither port nor thread outlives it."""
+    """The fixture's server answers within its test; neither port nor thread outlives the test."""
     pytester.makepyfile(
         """
         import threading, urllib.request
@@ -42,7 +42,7 @@ def test_a_test_has_a_server_that_is_gone_after_it(pytester: pytest.Pytester) ->
 
 
 def test_a_server_is_gone_after_a_test_that_failed(pytester: pytest.Pytester) -> None:
-    """Servers that ``eureka_servers`` started end as well."""
+    """Servers of ``eureka_servers`` are stopped after a failed test."""
     pytester.makepyfile(
         """
         from pathlib import Path
@@ -58,7 +58,7 @@ def test_a_server_is_gone_after_a_test_that_failed(pytester: pytest.Pytester) ->
 
 
 def test_fixtures_beside_each_other_share_nothing(pytester: pytest.Pytester) -> None:
-    """``eureka`` and each call of ``eureka_servers`` are Eurekas of their own."""
+    """``eureka`` and each call of ``eureka_servers`` are separate Eurekas."""
     pytester.makepyfile(
         """
         def test_one(eureka, eureka_servers):
@@ -75,7 +75,7 @@ def test_fixtures_beside_each_other_share_nothing(pytester: pytest.Pytester) -> 
 
 
 def test_workers_of_xdist_have_servers_of_their_own(pytester: pytest.Pytester) -> None:
-    """Four tests in two processes register one application, and each sees its own instance alone."""
+    """Tests in two xdist processes that register one application see only their own instance."""
     pytester.makepyfile(
         """
         import pytest
@@ -90,7 +90,7 @@ def test_workers_of_xdist_have_servers_of_their_own(pytester: pytest.Pytester) -
 
 
 def test_a_failed_assertion_shows_the_difference_and_the_line(pytester: pytest.Pytester) -> None:
-    """No frame of the kit stands between the two."""
+    """A failed assertion's traceback has the test's line and the message, and no frame of the plugin."""
     pytester.makepyfile(
         """
         def test_one(eureka):
@@ -111,14 +111,14 @@ def test_a_failed_assertion_shows_the_difference_and_the_line(pytester: pytest.P
 
 
 def test_a_projects_own_fixture_of_the_name_wins(pytester: pytest.Pytester) -> None:
-    """A project that has called something ``eureka`` before goes on with that."""
+    """A project's own fixture ``eureka`` overrides the plugin's."""
     pytester.makeconftest("import pytest\n\n@pytest.fixture\ndef eureka(): return 'ours'\n")
     pytester.makepyfile("def test_one(eureka): assert eureka == 'ours'")
     pytester.runpytest().assert_outcomes(passed=1)
 
 
 def test_the_plugin_can_be_left_out(pytester: pytest.Pytester) -> None:
-    """``-p no:eurekube`` takes the fixtures away."""
+    """``-p no:eurekube`` removes the fixtures."""
     pytester.makepyfile("def test_one(eureka): pass")
     done = pytester.runpytest_subprocess("-p", "no:eurekube")
     done.assert_outcomes(errors=1)
@@ -128,7 +128,9 @@ def test_the_plugin_can_be_left_out(pytester: pytest.Pytester) -> None:
 def test_the_plugin_is_named_where_plugins_are_not_autoloaded(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``-p eurekube`` loads it, and does no harm where it is loaded already."""
+    """``-p eurekube`` loads the plugin when plugins are not loaded automatically, and is harmless
+    otherwise.
+    """
     pytester.makepyfile("def test_one(eureka): pass")
     pytester.runpytest_subprocess("-p", "eurekube").assert_outcomes(passed=1)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
@@ -137,7 +139,7 @@ def test_the_plugin_is_named_where_plugins_are_not_autoloaded(
 
 
 def test_a_run_without_the_fixtures_pays_for_next_to_nothing(tmp_path: Path) -> None:
-    """Beside pytest itself the plugin loads its own module and the packages around it."""
+    """The plugin loads only its own module and the packages around it."""
     program = (
         "import sys, pytest; before = {*sys.modules}; import eurekube_provider.testing.plugin;"
         " print(*sorted({*sys.modules} - before))"
@@ -154,7 +156,7 @@ def test_a_run_without_the_fixtures_pays_for_next_to_nothing(tmp_path: Path) -> 
 
 
 def test_the_fixtures_need_no_extra(tmp_path: Path) -> None:
-    """With the package's own requirements alone a test has its servers, and does not load Pulumi."""
+    """The fixtures work with the package's core requirements, and do not load Pulumi."""
     (tmp_path / "test_one.py").write_text(
         "import sys\n\ndef test_one(eureka):\n"
         "    eureka.register('RATING', 'vm-1', '192.0.2.1', 8080)\n"
@@ -170,7 +172,7 @@ def test_the_fixtures_need_no_extra(tmp_path: Path) -> None:
 
 
 def test_the_public_names_are_these() -> None:
-    """Users' tests go on to import these; another name is a decision."""
+    """The public names of the testing package are fixed, because users' tests import them."""
     from eurekube_provider import testing
 
     assert testing.__all__ == ["Eureka", "EurekubeMocks", "StartEureka"]

@@ -1,4 +1,4 @@
-"""Curator's ServiceInstance to the model and back, and whatever else stands in a node."""
+"""Conversion between Curator's ServiceInstance and the model, and nodes with other content."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ PLAIN = Instance(
 
 
 def read(data: bytes, instance: Instance = PLAIN) -> Node:
-    """Return a node's content."""
+    """Decode a node's content at the instance's path."""
     return decode(f"/services/{instance.vip_address}/{instance.instance_id}", data, STAT)
 
 
 def document(instance: Instance = PLAIN) -> dict[str, Any]:
-    """Return the written form of an instance."""
+    """Return the JSON document written for an instance."""
     found: dict[str, Any] = json.loads(encode(instance, 5))
     return found
 
 
 def test_springs_layout() -> None:
-    """As ServiceInstanceRegistration writes it, the name as it is written."""
+    """An instance is written as Spring's ServiceInstanceRegistration does, with the name's own case."""
     written = document()
     assert (written["name"], written["id"]) == ("Rating", PLAIN.instance_id)
     assert (written["address"], written["port"], written["sslPort"]) == ("10.0.0.1", 8080, None)
@@ -54,7 +54,7 @@ def test_springs_layout() -> None:
 
 
 def test_https_is_called_at_the_secure_port() -> None:
-    """Curator's {port} is the plain one, also where the scheme is https."""
+    """For HTTPS the URI spec uses ``ssl-port``, because Curator's ``port`` is the plain one."""
     secure = replace(PLAIN, port=Port(8443, enabled=False), secure_port=Port(8443))
     written = document(secure)
     assert (written["port"], written["sslPort"]) == (None, 8443)
@@ -80,7 +80,9 @@ def test_https_is_called_at_the_secure_port() -> None:
     )
 )
 def test_what_is_written_is_what_is_read(instance: Instance) -> None:
-    """Even fields that the layout has no place for; so a second plan finds nothing to do."""
+    """An instance is read back with all fields, also those outside Spring's layout, so that a second plan
+    is empty.
+    """
     found = read(encode(instance, 5), instance).instance
     assert same_contents(instance, found)
     assert (found.application, found.status, found.is_overridden) == (
@@ -116,7 +118,10 @@ def test_what_is_written_is_what_is_read(instance: Instance) -> None:
     ],
 )
 def test_what_cannot_be_read_is_shown_as_that(data: bytes) -> None:
-    """By its path, with the reason, and as nobody's."""
+    """An unreadable node becomes an instance by its path, marked as unreadable, without an owner and with
+    status
+    UNKNOWN.
+    """
     node = read(data)
     assert node.instance.unreadable.startswith(f"node {node.path}: ")
     assert (node.instance.key, node.instance.owner) == (PLAIN.key, None)
@@ -134,7 +139,10 @@ def test_what_cannot_be_read_is_shown_as_that(data: bytes) -> None:
     ],
 )
 def test_a_status_that_somebody_set(shown: str, status: Status, *, is_overridden: bool) -> None:
-    """Stands over the one that Eurekube wrote, and stays as it is written, also when contents change."""
+    """A status in the node that differs from the one written by Eurekube is an override, and is kept when
+    contents
+    change.
+    """
     written = document()
     written["payload"]["metadata"][STATUS_KEY] = shown
     node = read(json.dumps(written).encode())
@@ -147,7 +155,7 @@ def test_a_status_that_somebody_set(shown: str, status: Status, *, is_overridden
 
 
 def test_a_status_that_somebody_set_is_handed_over_as_that() -> None:
-    """A syncer that takes an instance over takes it with its status: that is not its own."""
+    """A syncer that takes over an instance keeps its override as an override."""
     written = document()
     written["payload"]["metadata"][STATUS_KEY] = "OUT_OF_SERVICE"
     node = read(json.dumps(written).encode())
@@ -156,7 +164,9 @@ def test_a_status_that_somebody_set_is_handed_over_as_that() -> None:
 
 
 def test_what_registered_itself_has_its_status_for_its_own() -> None:
-    """An application that an actuator call took out of service: nobody set a status over ours."""
+    """A self-registered instance's OUT_OF_SERVICE, as set by an actuator call, is its own status and no
+    override.
+    """
     written = document(replace(PLAIN, metadata={}))
     written["payload"]["metadata"] = {STATUS_KEY: "OUT_OF_SERVICE"}
     found = read(json.dumps(written).encode()).instance

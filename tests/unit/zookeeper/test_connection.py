@@ -1,4 +1,4 @@
-"""How to reach an ensemble, and what is refused with a reason."""
+"""Connection settings of a ZooKeeper ensemble, and the settings that are refused."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 
 
 def configured(**said: str) -> ZooKeeperConnection:
-    """A connection of what is said, with dashes for underscores."""
+    """Return the connection of these settings; underscores in names stand for dashes."""
     return ZooKeeperConnection.configured({key.replace("_", "-"): one for key, one in said.items()}.get)
 
 
 def test_servers_and_root() -> None:
-    """Each server, or the first alone, may have the scheme; Spring's root where there is none."""
+    """The scheme may stand before each server or the first alone; without a path the root is Spring's."""
     one = configured(url="zookeeper://zk-1:2181,zk-2")
     assert (one.hosts, one.root) == (("zk-1:2181", "zk-2:2181"), "/services")
     two = configured(url="zookeepers://zk-1,zookeepers://[2001:db8::1]:99/apps/prod/")
@@ -32,7 +32,7 @@ def test_servers_and_root() -> None:
 
 
 def test_credentials_are_never_shown() -> None:
-    """Neither of the URL nor of the settings."""
+    """Credentials from the URL are neither in the repr nor in errors."""
     one = configured(url="zookeeper://eureka:s%40cret@zk-1")
     assert (one.user, one.password) == ("eureka", "s@cret")
     assert "cret" not in f"{one!r} {one.service_urls}"
@@ -57,13 +57,15 @@ def test_credentials_are_never_shown() -> None:
     ],
 )
 def test_what_cannot_be_used_is_refused(said: dict[str, str]) -> None:
-    """Before anything is tried."""
+    """Settings that ZooKeeper cannot use are refused before any connection."""
     with pytest.raises(ConfigurationError):
         ZooKeeperConnection.configured(said.get)
 
 
 def test_what_is_eurekas_refuses_it_with_the_reason() -> None:
-    """All that speaks to Eureka's servers, such as drain; and a stack's configuration with such a URL."""
+    """Code that speaks to Eureka servers, and a stack's configuration, refuse a ZooKeeper URL with the
+    reason.
+    """
     with pytest.raises(ConfigurationError, match="where only syncers register"):
         Peers(configured(url="zookeeper://zk-1"))  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="where only syncers register"):
@@ -71,7 +73,7 @@ def test_what_is_eurekas_refuses_it_with_the_reason() -> None:
 
 
 def test_a_broken_answer_is_followed_by_another_connection() -> None:
-    """Any answer of a server, or of another one in its place: else the client ends for good."""
+    """After a malformed answer the client connects again, instead of ending for good."""
     session = struct.pack(">iiqi16s?", 0, 6_000, 1, 16, b"", False)
     to_nobody = struct.pack(">iqi", 99, 0, 0)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -90,7 +92,7 @@ def test_a_broken_answer_is_followed_by_another_connection() -> None:
 
 
 def test_the_operators_file_names_one(tmp_path: pathlib.Path) -> None:
-    """Beside a Eureka, or in its place."""
+    """The operator's file may name a ZooKeeper beside Eureka, or it may be the default connection."""
     file = tmp_path / "operator.yaml"
     file.write_text("connections: {zk: {url: [zookeeper://zk-1, zookeeper://zk-2]}}\n")
     settings = settings_from({"config": str(file), "eureka_url": "http://eureka:8761/eureka"}, {})
@@ -103,7 +105,9 @@ def test_the_operators_file_names_one(tmp_path: pathlib.Path) -> None:
 
 
 def test_nothing_loads_it_without_a_connection_of_that_kind() -> None:
-    """Neither the operator and its self-check, nor the commands; kazoo may be missing."""
+    """Operator and commands do not load ZooKeeper modules, so that kazoo may be missing, until a ZooKeeper
+    URL is used.
+    """
     program = (
         "import sys; sys.modules['kazoo'] = None\n"
         "import eurekube_provider.operator.run, eurekube_provider.operator.selfcheck\n"

@@ -1,4 +1,4 @@
-"""Follows an ensemble that is played, by the watches that it is given."""
+"""The reader of a ZooKeeper ensemble, with a fake client whose watches tests fire."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Watch = Callable[[Any], None]
 
 
 class Played:
-    """A client of kazoo, and all nodes that there are, each with its version."""
+    """A fake kazoo client, with all nodes and their versions."""
 
     connected = True
 
@@ -39,18 +39,18 @@ class Played:
         self.add_listener, self.start_async = self.listeners.append, lambda: None
 
     def exists_async(self, _path: str, watch: Watch | None) -> Any:
-        """Answer."""
+        """Answer without content."""
         return SimpleNamespace(get=lambda timeout: watch and timeout)
 
     def get_async(self, path: str, watch: Watch | None) -> Any:
-        """Answer with contents."""
+        """Answer with a node's content."""
         stat = SimpleNamespace(
             version=self.versions.get(path), mzxid=self.versions.get(path), mtime=1, ctime=1
         )
         return self._answer("data", path, watch, lambda: (encode(INSTANCE, 1), stat))
 
     def get_children_async(self, path: str, watch: Watch | None) -> Any:
-        """Answer with names."""
+        """Answer with the names of a node's children."""
         return self._answer(
             "children",
             path,
@@ -72,19 +72,19 @@ class Played:
         return SimpleNamespace(get=get)
 
     def fire(self, kind: str, path: str) -> None:
-        """Tell of a change, once."""
+        """Report a change to a watch, which ends it."""
         self.watches.pop((kind, path))(SimpleNamespace(type=EventType.CHANGED, path=path))
 
 
 @pytest.fixture
 def played() -> Played:
-    """The played ensemble."""
+    """Return the fake client."""
     return Played()
 
 
 @pytest.fixture
 def ensemble(played: Played) -> Ensemble:
-    """An ensemble whose client is played."""
+    """Return an ensemble with the fake client."""
     made = Ensemble(ZooKeeperConnection(("zk-1:2181",)))
     made.client = cast("Any", played)
     return made
@@ -92,19 +92,19 @@ def ensemble(played: Played) -> Ensemble:
 
 @pytest.fixture
 def nodes() -> Nodes:
-    """Return the known instances."""
+    """Return an empty table of known nodes."""
     return Nodes(Cluster("lab", "uid-1"), checks_cluster=True)
 
 
 @pytest.fixture
 def refusals() -> list[ConfigurationError]:
-    """Why to work no further."""
+    """Return a list of errors; the first one makes the reader refuse the registry."""
     return []
 
 
 @pytest.fixture
 def reader(ensemble: Ensemble, nodes: Nodes, refusals: list[ConfigurationError]) -> Iterator[Reader]:
-    """A reader that has read."""
+    """Yield a reader that has read once."""
     made = Reader(ensemble, nodes, lambda: next(iter(refusals), None))
     made.start(None)
     wait_until(lambda: made.condition() == Healthy(), "the first reading", 5.0)
@@ -113,7 +113,10 @@ def reader(ensemble: Ensemble, nodes: Nodes, refusals: list[ConfigurationError])
 
 
 def test_what_was_written_here_is_followed(reader: Reader, nodes: Nodes, played: Played) -> None:
-    """Also where it was noted before its new service was listed: what others make of it must be seen."""
+    """A node that this operator wrote is watched even if it was noted before its service was listed, so that
+    others'
+    changes are seen.
+    """
     played.versions |= {SERVICE: 0, PATH: 7}
     stat = SimpleNamespace(version=1, mzxid=7, mtime=1, ctime=1)
     nodes.put(decode(PATH, encode(INSTANCE, 1), stat))
@@ -131,7 +134,7 @@ def test_what_was_written_here_is_followed(reader: Reader, nodes: Nodes, played:
 def test_another_cluster_ends_no_operator_that_serves(
     reader: Reader, played: Played, refusals: list[ConfigurationError]
 ) -> None:
-    """A node of its name that somebody writes later is left alone, and everything else is served."""
+    """After a first successful reading a conflicting cluster name no longer makes the registry refused."""
     refusals.append(ConfigurationError("the name is in use"))
     before = reader.read_at
     played.listeners[0](KazooState.CONNECTED)
@@ -140,7 +143,7 @@ def test_another_cluster_ends_no_operator_that_serves(
 
 
 def test_an_acl_of_others_costs_only_what_it_guards(ensemble: Ensemble, played: Played) -> None:
-    """A node that may not be read is shown as unreadable, a service that may not be listed is left aside."""
+    """A node that an ACL hides is shown as unreadable, and a service that may not be listed is skipped."""
     played.versions |= {SERVICE: 0, PATH: 7, f"{SERVICE}/b": 8, f"{ROOT}/Stars": 0, f"{ROOT}/Stars/c": 9}
     played.denied = {f"{SERVICE}/b", f"{ROOT}/Stars"}
     read = ensemble.nodes(ensemble.tree())

@@ -1,4 +1,4 @@
-"""Leftovers of an operator, beside anything that others wrote."""
+"""Instances that an operator left in ZooKeeper, beside other clients' nodes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from eurekube_provider.zookeeper.servers import Marker, ZooKeeperServers
 
 
 def node(owner: str) -> Node:
-    """One of an owner."""
+    """Return a node of this owner."""
     metadata = {"eurekube.owner": owner}
     one = Instance("RATING", owner.replace("/", "-"), "10.0.0.1", "10.0.0.1", Port(8080), metadata=metadata)
     return Node(f"/services/rating/{one.instance_id}", one)
 
 
 def test_an_owner_that_no_operator_is_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No marker can have such a name, and ZooKeeper refuses to look for it."""
+    """An owner whose cluster name ZooKeeper refuses is skipped, and the leftovers of other clusters are
+    found.
+    """
 
     def marker(_: ZooKeeperServers, cluster: str) -> Marker:
         if cluster != "lab":

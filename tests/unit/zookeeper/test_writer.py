@@ -1,4 +1,4 @@
-"""Writes to an ensemble that is played, where a node that is written to is not there."""
+"""Writes to a ZooKeeper ensemble whose parent node does not exist, with a fake client."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ INSTANCE = Instance(
 
 
 def answer(given: Callable[[], Any]) -> Any:
-    """Answer as kazoo does."""
+    """Return an asynchronous result as kazoo does."""
     return SimpleNamespace(get=lambda timeout: timeout and given())
 
 
 class Played:
-    """A client of kazoo; nothing stands there."""
+    """A fake kazoo client without any node."""
 
     connected = True
     default_acl = None
@@ -44,17 +44,17 @@ class Played:
         self.made: list[str] = []
 
     def ensure_path_async(self, path: str, acl: object = None) -> Any:  # noqa: ARG002 - as kazoo has it
-        """Make a node."""
+        """Create a node."""
         return answer(lambda: self.made.append(path))
 
     def get_async(self, *_: object, **_more: object) -> Any:
-        """Find nothing."""
+        """Fail with NoNodeError."""
         return answer(self._nothing)
 
     set_async = get_async
 
     def transaction(self) -> Any:
-        """Create a node, if its service has one."""
+        """Create a node if its service's node exists, else fail."""
         stat = SimpleNamespace(version=1, mzxid=7, mtime=1, ctime=1)
         results = ["", stat] if "/services/Rating" in self.made else [NoNodeError(), RuntimeInconsistency()]
         given = answer(lambda: results)
@@ -69,13 +69,13 @@ class Played:
 
 @pytest.fixture
 def nodes() -> Nodes:
-    """Return the known instances."""
+    """Return an empty table of known nodes."""
     return Nodes(CLUSTER, checks_cluster=True)
 
 
 @pytest.fixture
 def writer(nodes: Nodes) -> Iterator[Writer]:
-    """A writer whose client is played."""
+    """Yield a writer with the fake client."""
     ensemble = Ensemble(ZooKeeperConnection(("zk-1:2181",)))
     ensemble.client = cast("Any", Played())
     made = Writer(ensemble, nodes, CLUSTER, "operator", lambda: True)
@@ -84,7 +84,9 @@ def writer(nodes: Nodes) -> Iterator[Writer]:
 
 
 def test_the_first_instance_of_a_service_makes_its_node(writer: Writer, nodes: Nodes) -> None:
-    """The marker that somebody removes while it is written is left to the next time."""
+    """A first instance creates its service's node; a marker that is removed while it is written causes no
+    failure.
+    """
     outcome = writer.apply(Plan((Change(Action.REGISTER, INSTANCE),)), OWNER)
     assert outcome.failures == ()
     assert [one.key for one in nodes.known(owner=OWNER)] == [INSTANCE.key]

@@ -1,4 +1,4 @@
-"""Removals of the registry, in place of leaving an instance to lapse."""
+"""Removals by the ZooKeeper registry, in which instances cannot lapse."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ from eurekube_provider.zookeeper.zookeeper_registry import ZooKeeperRegistry
 
 
 def instance(name: str) -> Instance:
-    """One of this cluster."""
+    """Return an instance of this cluster."""
     metadata = {"eurekube.owner": "cluster/lab/shop/rating", "eurekube.cluster-uid": "uid-1"}
     return Instance("RATING", name, "10.0.0.1", "10.0.0.1", Port(8080), metadata=metadata)
 
 
 def test_what_is_wanted_again_or_is_not_ours_any_more_is_not_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if that is found while something else is removed; and it is not tried again for ever."""
+    """An instance that is kept again while another one is removed is not removed, and a removal that
+    conflicts with
+    another owner is not tried again.
+    """
     asked: list[str] = []
     rounds = threading.Semaphore(0)
 

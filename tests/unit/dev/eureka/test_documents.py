@@ -1,4 +1,4 @@
-"""How instances are read; ``tests/contract/test_dev_server.py`` holds each case against real servers."""
+"""Parsing of instances; ``tests/contract/test_dev_server.py`` compares each case with real servers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOW_MS = 1_000
 
 
 def sent(**fields: Any) -> dict[str, Any]:
-    """A registration; a field that is None is left out."""
+    """Return the document of a registration; a field that is None is left out."""
     found = {"app": "rating", "hostName": "h", "ipAddr": "10.0.0.1", "dataCenterInfo": DATA_CENTER, **fields}
     return {key: value for key, value in found.items() if value is not None}
 
@@ -44,7 +44,10 @@ def sent(**fields: Any) -> dict[str, Any]:
     ],
 )
 def test_which_form_a_client_prefers(accept: str, expected: str | None) -> None:
-    """By quality, then by name before wildcard, then by order; XML for a client that takes anything."""
+    """The form is chosen by quality, then a named type before a wildcard, then by order; XML for a client
+    that accepts
+    anything.
+    """
     assert preferred(accept) == expected
 
 
@@ -63,12 +66,12 @@ def test_which_form_a_client_prefers(accept: str, expected: str | None) -> None:
     ],
 )
 def test_the_id_of_an_instance(fields: dict[str, Any], expected: str) -> None:
-    """Its own, else that of Amazon's data centre, else its host name."""
+    """An instance's id is its own, else that of its Amazon data centre, else its host name."""
     assert read_info(sent(**fields), NOW_MS).id == expected
 
 
 def test_what_is_missing_is_filled_in_and_what_is_unknown_is_dropped() -> None:
-    """As a server shows it."""
+    """A server's document of an instance has defaults for missing fields, and no unknown fields."""
     document = info_document(read_info(sent(unknown=1), NOW_MS), None)
     assert document["port"] == {"$": 7001, "@enabled": "true"}
     assert document["securePort"] == {"$": 7002, "@enabled": "false"}
@@ -92,7 +95,7 @@ def test_what_is_missing_is_filled_in_and_what_is_unknown_is_dropped() -> None:
     ],
 )
 def test_what_a_server_cannot_read(fields: dict[str, Any]) -> None:
-    """It is refused as a whole."""
+    """A registration with a field of a wrong type is refused as a whole."""
     with pytest.raises(Unreadable):
         read_info(sent(**fields), NOW_MS)
 
@@ -110,12 +113,12 @@ def test_what_a_server_cannot_read(fields: dict[str, Any]) -> None:
     ],
 )
 def test_what_a_server_reads_and_refuses(fields: dict[str, Any], said: str | None) -> None:
-    """In its own words."""
+    """An incomplete or mismatched registration is refused with the real server's words."""
     assert refusal(read_info(sent(**fields), NOW_MS), "RATING") == said
 
 
 @pytest.mark.parametrize("body", [[], {"replicationList": {}}, {"replicationList": [5]}, {"other": []}])
 def test_what_is_no_batch(body: Any) -> None:
-    """One thing that is odd fails all of it."""
+    """A batch with one malformed part is refused as a whole."""
     with pytest.raises(Unreadable):
         batch_items(body, NOW_MS)

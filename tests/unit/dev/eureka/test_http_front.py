@@ -1,6 +1,6 @@
-"""HTTP in front of the development server: bodies in chunks, broken ones, slow and many clients.
+"""HTTP of the development server: chunked and broken bodies, slow and many clients.
 
-``tests/contract/test_dev_server.py`` compares what is answered with real servers.
+``tests/contract/test_dev_server.py`` compares the answers with those of real servers.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tests.model.commands import DATA_CENTER
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """The service URL of a quick server."""
+    """Yield the service URL of a quick server."""
     with EurekaServers(quick=True) as servers:
         yield servers.urls[0]
 
 
 @pytest.fixture
 def session() -> Iterator[requests.Session]:
-    """A session that asks for JSON, and that no proxy of the environment disturbs."""
+    """Yield a session that asks for JSON and ignores proxies of the environment."""
     with requests.Session() as made:
         made.trust_env = False
         made.headers.update({"Accept": "application/json", "Content-Type": "application/json"})
@@ -39,19 +39,19 @@ def session() -> Iterator[requests.Session]:
 
 
 def connected(url: str) -> socket.socket:
-    """A connection to a server."""
+    """Return a socket connected to the server."""
     place = urlsplit(url)
     return socket.create_connection((str(place.hostname), place.port or 0), timeout=30)
 
 
 def body(instance_id: str, **fields: Any) -> bytes:
-    """A registration."""
+    """Return the body of a registration."""
     found = {"instanceId": instance_id, "app": "WEB", "hostName": "h", "ipAddr": "10.0.0.1"}
     return json.dumps({"instance": {**found, "dataCenterInfo": DATA_CENTER, **fields}}).encode()
 
 
 def said(url: str, *parts: bytes) -> bytes:
-    """Return the server's answer to these bytes, until it closes the connection."""
+    """Send these bytes, and return the answer until the server closes the connection."""
     with closing(connected(url)) as connection:
         for part in parts:
             connection.sendall(part)
@@ -64,7 +64,7 @@ CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 def test_a_body_may_come_in_chunks(url: str, session: requests.Session) -> None:
-    """As Java's clients send it where they do not know its length; an extension and a trailer are skipped."""
+    """A chunked body, as Java's clients send it, is read; chunk extensions and trailers are skipped."""
     data = body("chunked")
     answer = said(
         url,
@@ -90,7 +90,7 @@ def test_a_body_may_come_in_chunks(url: str, session: requests.Session) -> None:
     ],
 )
 def test_a_broken_body_is_refused_and_ends_the_connection(url: str, broken: bytes) -> None:
-    """The rest of the connection cannot be read after such a body."""
+    """A broken body is refused with 400 and closes the connection, as its rest cannot be read."""
     head, _, rest = said(url, broken + b"GET /eureka/apps HTTP/1.1\r\nHost: h\r\n\r\n").partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 ")
     assert b"Connection: close" in head
@@ -127,7 +127,7 @@ def test_a_broken_body_is_refused_and_ends_the_connection(url: str, broken: byte
 def test_how_requests_are_answered(
     url: str, method: str, path: str, headers: dict[str, str], code: int, kind: str | None
 ) -> None:
-    """Status and form are those of a real server."""
+    """Status code and content type equal those of a real server."""
     place = urlsplit(url)
     connection = http.client.HTTPConnection(place.netloc, timeout=30)
     connection.request(
@@ -142,7 +142,10 @@ def test_how_requests_are_answered(
 def test_a_list_is_packed_into_the_same_bytes_each_time(
     url: str, session: requests.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients know by them that nothing has changed; when it was packed is not in them."""
+    """An unchanged list has the same gzip bytes each time, without a timestamp, so that clients notice that
+    it is
+    unchanged.
+    """
 
     def packed() -> bytes:
         answer = session.get(f"{url}/apps", headers={"Accept-Encoding": "gzip"}, stream=True)
@@ -164,13 +167,13 @@ def test_a_list_is_packed_into_the_same_bytes_each_time(
     ],
 )
 def test_a_registration_that_is_cut_off_is_refused(url: str, session: requests.Session, text: str) -> None:
-    """At once: some of these have a thread of a real server read for ever."""
+    """A truncated registration is refused at once; a real server's thread reads some of these for ever."""
     answer = session.post(f"{url}/apps/WEB", data=text, timeout=30)
     assert (answer.status_code, answer.json()) == (400, {"error": "cannot parse request body"})
 
 
 def test_a_connection_carries_many_requests(url: str) -> None:
-    """One after the other, also after a refusal."""
+    """A connection serves several requests, also after a refused one."""
     with closing(connected(url)) as connection, closing(connection.makefile("rb")) as answers:
         for path, code in (("apps", 200), ("nothing", 404), ("apps/delta", 200)):
             connection.sendall(f"GET /eureka/{path} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
@@ -180,7 +183,7 @@ def test_a_connection_carries_many_requests(url: str) -> None:
 
 
 def test_a_client_that_says_little_holds_up_nobody(url: str, session: requests.Session) -> None:
-    """Each connection has a thread of its own."""
+    """Slow clients delay no other client, because each connection has a thread."""
     slow = [connected(url) for _ in range(50)]
     for connection in slow:
         connection.sendall(b"POST /eureka/apps/WEB HTTP/1.1\r\nContent-Length: 100000\r\n")
@@ -199,7 +202,7 @@ def test_a_large_body(url: str, session: requests.Session) -> None:
 
 
 def test_a_client_that_waits_for_leave_to_send_gets_it(url: str) -> None:
-    """As curl does with a large body."""
+    """A request with ``Expect: 100-continue``, as curl sends it with a large body, gets the answer 100."""
     data = body("expecting")
     with closing(connected(url)) as connection, closing(connection.makefile("rb")) as answers:
         length = b"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n" % len(data)
@@ -211,7 +214,7 @@ def test_a_client_that_waits_for_leave_to_send_gets_it(url: str) -> None:
 
 
 def test_many_threads_register_and_remove(url: str) -> None:
-    """None loses anything, and afterwards nothing is left."""
+    """Concurrent clients get the right answers to registrations, renewals and removals."""
     failures: list[object] = []
 
     def work(number: int) -> None:
@@ -236,7 +239,7 @@ def test_many_threads_register_and_remove(url: str) -> None:
 def test_a_failure_of_the_server_is_a_500_and_ends_nothing(
     url: str, session: requests.Session, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its trace is logged, and the next request is answered."""
+    """An error inside the server is answered with 500 and logged, and the next request is served."""
 
     def fail(*_: object) -> None:
         raise RuntimeError("on purpose")
@@ -249,7 +252,7 @@ def test_a_failure_of_the_server_is_a_500_and_ends_nothing(
 
 
 def test_the_page_shows_what_is_registered_and_trusts_no_text(url: str, session: requests.Session) -> None:
-    """An id with markup is shown as it is; whether a status was set over the instance's own is reported."""
+    """The status page escapes markup in ids, and shows overrides."""
     odd = "<b>id</b>&"
     assert session.post(f"{url}/apps/WEB", data=body(odd)).status_code == 204
     session.put(f"{url}/apps/WEB/{odd}/status".replace("/b", "%2Fb"), params={"value": "DOWN"})

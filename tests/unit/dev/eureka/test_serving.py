@@ -1,4 +1,4 @@
-"""The development servers over HTTP: time that passes, peers, ports."""
+"""Development servers over HTTP: passing time, peers and ports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATH = "/apps/RATING/rating-1"
 
 @pytest.fixture
 def session() -> Iterator[requests.Session]:
-    """A session that asks for JSON, and that no proxy of the environment disturbs."""
+    """Yield a session that asks for JSON and ignores proxies of the environment."""
     with requests.Session() as made:
         made.trust_env = False
         made.headers["Accept"] = "application/json"
@@ -38,12 +38,14 @@ def register(session: requests.Session, url: str, **fields: Any) -> None:
 
 
 def listed(session: requests.Session, url: str) -> int:
-    """How many applications a server lists."""
+    """Return the number of applications that a server lists."""
     return len(session.get(f"{url}/apps").json()["applications"]["application"])
 
 
 def test_a_quick_server_lists_at_once_and_evicts_by_its_clock(session: requests.Session) -> None:
-    """A lease that nobody renews ends after its 90 seconds."""
+    """A quick server lists a registration at once, and evicts an instance whose lease ends by the server's
+    clock.
+    """
     with EurekaServers(quick=True) as servers:
         (url,) = servers.urls
         assert listed(session, url) == 0
@@ -58,7 +60,7 @@ def test_a_quick_server_lists_at_once_and_evicts_by_its_clock(session: requests.
 
 
 def test_a_server_has_the_caches_of_a_real_one_by_default(session: requests.Session) -> None:
-    """A list is up to half a minute old; a read of the instance is not."""
+    """By default a list is up to 30 s old, while a read of one instance is not cached."""
     with EurekaServers() as servers:
         (url,) = servers.urls
         assert listed(session, url) == 0
@@ -73,7 +75,7 @@ def test_a_server_has_the_caches_of_a_real_one_by_default(session: requests.Sess
 
 
 def test_time_passes_by_itself(session: requests.Session) -> None:
-    """Peers tell each other half a second later, and nobody moves the clock."""
+    """Peers replicate after half a second of real time."""
     with EurekaServers(3, quick=True) as servers:
         notified = threading.Event()
         others = [servers.cluster.servers[url].registry for url in servers.urls[1:]]
@@ -86,7 +88,7 @@ def test_time_passes_by_itself(session: requests.Session) -> None:
 
 
 def test_a_server_that_is_down_answers_nothing(session: requests.Session) -> None:
-    """Its connections end; the others go on, and it does when it is up again."""
+    """A server that is down closes connections, the others answer, and it answers again when it is up."""
     with EurekaServers(2) as servers:
         down, other = servers.urls
         assert listed(session, down) == 0
@@ -99,7 +101,7 @@ def test_a_server_that_is_down_answers_nothing(session: requests.Session) -> Non
 
 
 def test_ports_are_taken_and_given_back() -> None:
-    """A port that is taken is an error that names it; after a stop the port is free."""
+    """A port in use raises an error that names it; a stop frees the ports."""
     with EurekaServers(2) as servers:
         ports = [int(url.split(":")[2].removesuffix("/eureka")) for url in servers.urls]
         with pytest.raises(ConfigurationError, match=rf"127\.0\.0\.1:{ports[0]} .*another port"):
@@ -109,6 +111,6 @@ def test_ports_are_taken_and_given_back() -> None:
 
 
 def test_each_server_has_a_port_or_none_has() -> None:
-    """Two ports for three servers are an error."""
+    """Two ports for three servers raise an error."""
     with pytest.raises(ConfigurationError, match="3 servers cannot have 2 ports"):
         EurekaServers(3, ports=(8761, 8762))

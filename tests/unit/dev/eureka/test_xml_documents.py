@@ -1,4 +1,4 @@
-"""XML of instances, without a server: what is written is read again as it was."""
+"""XML of instances: written instances are read back unchanged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ SENT = {
 
 @given(metadata=st.dictionaries(KEYS, TEXTS, max_size=4), host_name=TEXTS)
 def test_an_instance_comes_back_as_it_was(metadata: dict[str, str], host_name: str) -> None:
-    """Also with keys that are no names of elements."""
+    """An instance is read back from its XML unchanged, also with metadata keys that are no valid element
+    names.
+    """
     sent = read_info({**SENT, "metadata": metadata, "hostName": host_name}, 0)
     document = info_document(sent, None)
     text = xml_documents.written({"instance": document})
@@ -38,7 +40,9 @@ def test_an_instance_comes_back_as_it_was(metadata: dict[str, str], host_name: s
 
 
 def test_each_element_has_a_line_but_in_the_compact_form() -> None:
-    """As XStream and Jackson write."""
+    """The XML has one line for each element, as XStream writes it, or none at all in the compact form, as
+    Jackson does.
+    """
     document = {
         "instance": {"hostName": "a & b", "port": {"$": 80, "@enabled": "true"}, "metadata": {"k": ""}}
     }
@@ -67,13 +71,13 @@ def test_each_element_has_a_line_but_in_the_compact_form() -> None:
     ],
 )
 def test_what_is_no_instance_is_refused(text: str) -> None:
-    """No well-formed XML, another element, or a number that is none."""
+    """Malformed XML, another element, and a port that is no number are refused."""
     with pytest.raises(Unreadable):
         xml_documents.read_instance(text.encode())
 
 
 def test_an_entity_does_not_grow_without_end() -> None:
-    """A body of some hundred bytes cannot become gigabytes of text."""
+    """Nested XML entities that would grow to gigabytes are refused."""
     entities = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 12))
     text = f'<!DOCTYPE instance [<!ENTITY e0 "x">{entities}]><instance><hostName>&e11;</hostName></instance>'
     with pytest.raises(Unreadable):

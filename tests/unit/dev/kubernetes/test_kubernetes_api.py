@@ -1,6 +1,6 @@
-"""The API in memory as a server: it begins, ends, keeps others out, and tells of what it does not do.
+"""The in-memory Kubernetes API as a server: start, end, authentication and unsupported requests.
 
-What it has in common with a real API server is in tests/contract/test_kubernetes_api.py.
+tests/contract/test_kubernetes_api.py compares it with a real API server.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 @pytest.fixture
 def api() -> Iterator[KubernetesApi]:
-    """One that answers."""
+    """Yield a running API server."""
     with KubernetesApi() as running:
         yield running
 
 
 @pytest.fixture
 def access(api: KubernetesApi, tmp_path: Path) -> KubeAccess:
-    """Somebody who may do everything there."""
+    """Return a client with all rights at the API server."""
     return KubeAccess.load(api.write_kubeconfig(tmp_path / "kubeconfig"))
 
 
 def test_its_kubeconfig_is_its_owners_alone(api: KubernetesApi, tmp_path: Path) -> None:
-    """The token in it opens everything."""
+    """The kubeconfig, whose token has all rights, is readable for its owner only."""
     path = api.write_kubeconfig(tmp_path / "kubeconfig")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert KubeAccess.load(path).get(NAMESPACES.path())["items"]
 
 
 def test_two_run_at_once_and_know_nothing_of_each_other(access: KubeAccess, tmp_path: Path) -> None:
-    """Each has a port, a token and objects of its own."""
+    """Two API servers in one process have separate ports, tokens and objects."""
     with KubernetesApi() as second:
         other = KubeAccess.load(second.write_kubeconfig(tmp_path / "other"))
         other.request("POST", CONFIG_MAPS, body={"metadata": {"name": "one"}})
@@ -51,7 +51,7 @@ def test_two_run_at_once_and_know_nothing_of_each_other(access: KubeAccess, tmp_
 
 
 def test_a_port_in_use_is_one_sentence(api: KubernetesApi) -> None:
-    """The sentence has the program, the address, the cause and the remedy."""
+    """The error for a port in use is one sentence with address, cause and remedy."""
     port = urlsplit(api.url).port
     assert port is not None
     with pytest.raises(ConfigurationError, match=rf"cannot listen on 127\.0\.0\.1:{port} .*choose another"):
@@ -59,7 +59,7 @@ def test_a_port_in_use_is_one_sentence(api: KubernetesApi) -> None:
 
 
 def test_its_end_ends_every_watch(tmp_path: Path) -> None:
-    """And frees the port for the next one."""
+    """The end of the API server ends its watches and frees its port."""
     with KubernetesApi() as api:
         access = KubeAccess.load(api.write_kubeconfig(tmp_path / "kubeconfig"))
         opened, ended = threading.Event(), threading.Event()
@@ -77,7 +77,7 @@ def test_its_end_ends_every_watch(tmp_path: Path) -> None:
 
 
 def test_one_connection_carries_many_requests(api: KubernetesApi, access: KubeAccess) -> None:
-    """Refusals included."""
+    """A connection serves several requests, also after a refused one."""
     del access  # it made the kubeconfig; here the wire itself is looked at
     token = next(iter(api.objects.tokens))
     connection = http.client.HTTPConnection(urlsplit(api.url).netloc, timeout=10)
@@ -104,7 +104,7 @@ def test_one_connection_carries_many_requests(api: KubernetesApi, access: KubeAc
 def test_what_it_does_not_do_is_refused(
     access: KubeAccess, method: str, path: str, query: dict[str, str], code: int
 ) -> None:
-    """With an answer in the form of Kubernetes, and never by another meaning."""
+    """Unsupported requests are refused with a Kubernetes error, and never understood as something else."""
     with pytest.raises(KubernetesError) as raised:
         access.request(method, path, query, body={"metadata": {"name": "x"}} if method == "POST" else None)
     assert raised.value.status_code == code
@@ -112,7 +112,7 @@ def test_what_it_does_not_do_is_refused(
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'"text"', b""])
 def test_a_body_that_is_no_object_is_a_bad_request(api: KubernetesApi, body: bytes) -> None:
-    """It is said so, and the connection goes on."""
+    """A body that is no JSON object is answered with 400, and the connection stays open."""
     headers = {"Authorization": f"Bearer {next(iter(api.objects.tokens))}"}
     connection = http.client.HTTPConnection(urlsplit(api.url).netloc, timeout=10)
     for _ in range(2):
@@ -124,7 +124,10 @@ def test_a_body_that_is_no_object_is_a_bad_request(api: KubernetesApi, body: byt
 
 
 def test_a_connection_that_ends_with_its_watch_is_announced(api: KubernetesApi) -> None:
-    """A client that is not informed sends its next request into the end, and reads no answer."""
+    """A watch is answered with ``Connection: close``; else a client would send its next request into the
+    closed
+    connection.
+    """
     address = urlsplit(api.url)
     connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=10)
     headers = {"Authorization": f"Bearer {next(iter(api.objects.tokens))}"}

@@ -1,4 +1,4 @@
-"""Versions and changes, and for how long who watches may come back."""
+"""Versions and changes of the object store, and how long a watch can be resumed."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from eurekube_provider.dev.kubernetes.object_store import ApiRefusal, ObjectStor
 
 
 def item(name: str, /, **labels: str) -> dict[str, Any]:
-    """An object of the namespace shop."""
+    """Return an object of the namespace shop."""
     return {"metadata": {"namespace": "shop", "name": name, "labels": labels}}
 
 
 def put(store: ObjectStore, storage: str, name: str) -> None:
-    """Store an object, as who has read before."""
+    """Store an object under the store's lock."""
     with store.changed:
         store.put(storage, item(name))
 
 
 def everything(_: object) -> bool:
-    """Select all."""
+    """Select every object."""
     return True
 
 
 def test_who_comes_back_late_has_to_list_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory of changes is bounded, and an older watch ends with 410."""
+    """A watch from a version older than the kept changes is refused with 410."""
     monkeypatch.setattr(object_store, "KEPT_CHANGES", 3)
     store = ObjectStore()
     version = store.version
@@ -44,7 +44,7 @@ def test_who_comes_back_late_has_to_list_again(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_quiet_watch_is_reported_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bookmark has the version of changes that the watch is not about."""
+    """A watch without changes gets bookmarks with the store's current version."""
     monkeypatch.setattr(object_store, "BOOKMARK_SECONDS", 0.05)
     store = ObjectStore()
     put(store, "pods", "one")
@@ -56,7 +56,7 @@ def test_a_quiet_watch_is_reported_where_it_stands(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_closed_store_ends_a_watch_at_once() -> None:
-    """However long it was asked for."""
+    """``close`` ends a watch at once, whatever its time-out."""
     store = ObjectStore()
     watch = store.watch("pods", 0, everything, 600)
     put(store, "pods", "one")
@@ -72,7 +72,7 @@ def test_a_closed_store_ends_a_watch_at_once() -> None:
     [("", True), ("a=1", True), ("a==1,b", True), ("a=2", False), ("c", False), ("b=", False)],
 )
 def test_which_labels_fit(selector: str, is_selected: bool) -> None:
-    """By their values, or because they are there."""
+    """A label selector compares values, or requires that a label exists."""
     selects = selecting("shop", {"labelSelector": selector})
     assert selects(item("one", a="1", b="2")) is is_selected
     assert not selecting("other", {"labelSelector": selector})(item("one", a="1", b="2"))
@@ -80,6 +80,6 @@ def test_which_labels_fit(selector: str, is_selected: bool) -> None:
 
 @pytest.mark.parametrize("selector", ["a!=1", "!a", "a in (1,2)", "a notin (1)", "a=1;b"])
 def test_a_selector_that_is_not_supported_is_refused(selector: str) -> None:
-    """Never taken for another one."""
+    """An unsupported label selector is refused, and not understood as another one."""
     with pytest.raises(ApiRefusal, match="is not supported"):
         selecting("shop", {"labelSelector": selector})

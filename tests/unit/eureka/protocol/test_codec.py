@@ -1,4 +1,4 @@
-"""Eureka's JSON to the model and back, with the oddities of real servers."""
+"""Conversion between Eureka's JSON and the model, with the oddities of real servers."""
 
 from __future__ import annotations
 
@@ -32,25 +32,30 @@ DOCUMENT: dict[str, Any] = {
 
 
 def read(**fields: Any) -> Instance:
-    """The document of a plain instance, with these fields instead."""
+    """Parse the document of a plain instance in which these fields are replaced."""
     return instance_from_json({**DOCUMENT, **fields})
 
 
 def listing(*entries: Any) -> dict[str, Any]:
-    """A list of one application."""
+    """Return the JSON of a full list with one application."""
     return {"applications": {"application": [{"name": "RATING", "instance": list(entries)}]}}
 
 
 @given(instances)
 def test_round_trip(instance: Instance) -> None:
-    """A registration is read back as it was sent, except the two fields that are the server's."""
+    """An instance is read back as it was sent, except two fields that the server sets: override and update
+    time.
+    """
     sent = json.loads(json.dumps(instance_to_json(instance)))
     expected = replace(instance, overridden_status=Status.UNKNOWN, last_updated_timestamp_ms=None)
     assert instance_from_json(sent) == expected
 
 
 def test_the_end_of_a_lease_is_read_and_makes_no_other_instance() -> None:
-    """A server names it the last renewal; it moves with each renewal, and nothing has changed then."""
+    """The end of a lease is read from ``lastRenewalTimestamp``; two instances that differ only in this end
+    are equal,
+    because each renewal moves it.
+    """
     renewed = read(leaseInfo={"durationInSecs": 90, "lastRenewalTimestamp": 1700000090000})
     assert renewed.lease_ends_ms == 1700000090000
     assert renewed == replace(renewed, lease_ends_ms=None) == read()
@@ -59,7 +64,9 @@ def test_the_end_of_a_lease_is_read_and_makes_no_other_instance() -> None:
 
 @given(instances)
 def test_an_override_is_never_sent(instance: Instance) -> None:
-    """A repeated registration never creates an override, after any answer of a server."""
+    """A registration is always sent with the override UNKNOWN, so that it never creates an override at a
+    server.
+    """
     document = instance_to_json(instance)
     assert document["overriddenStatus"] == "UNKNOWN"
     assert "overriddenstatus" not in document
@@ -67,7 +74,9 @@ def test_an_override_is_never_sent(instance: Instance) -> None:
 
 @given(instances)
 def test_ports_and_timestamps_go_in_the_form_that_servers_accept(instance: Instance) -> None:
-    """Ports are objects, and the data centre has its class: anything else is a 400, or lost."""
+    """Ports are sent as objects, and the data centre with its Java class: servers refuse (400) or lose
+    other forms.
+    """
     document = instance_to_json(instance)
     assert {"$", "@enabled"} == document["port"].keys() == document["securePort"].keys()
     assert {"@class", "name"} <= document["dataCenterInfo"].keys()
@@ -76,12 +85,12 @@ def test_ports_and_timestamps_go_in_the_form_that_servers_accept(instance: Insta
 
 @given(st.dictionaries(texts.map(lambda text: f"x-{text}"), json_values, max_size=3))
 def test_unknown_fields_survive(fields: dict[str, Any]) -> None:
-    """A field of a later Eureka is handed back as it came."""
+    """A field that the model does not know, such as one of a later Eureka, is sent back unchanged."""
     assert instance_to_json(read(**fields)).items() >= fields.items()
 
 
 def test_an_unknown_field_never_replaces_a_known_one() -> None:
-    """The model's fields win over whatever was kept unread."""
+    """The model's own fields win over a kept unknown field of the same name."""
     instance = replace(read(), unknown_fields={"status": "DOWN"})
     assert instance_to_json(instance)["status"] == "UP"
 
@@ -108,17 +117,19 @@ def test_both_spellings_of_the_override(spelling: str) -> None:
     ],
 )
 def test_ports_in_every_form(value: Any, expected: Port) -> None:
-    """A port is read from an object with either kind of flag, from a number, or is Eureka's default."""
+    """A port is read from a number, or from an object with a text or a Boolean flag; without a value it is
+    7001.
+    """
     assert read(port=value).port == expected
 
 
 def test_secure_port_is_disabled_by_default() -> None:
-    """Where no secure port is said, it is 7002 and nobody calls it."""
+    """A document without a secure port is read with port 7002, disabled."""
     assert read().secure_port == Port(7002, enabled=False)
 
 
 def test_the_class_of_empty_metadata_is_no_metadata() -> None:
-    """``@class`` says how Java held the map, and is no key of it."""
+    """The key ``@class`` names the Java type of the map, and is not read as metadata."""
     assert read(metadata={"@class": "java.util.Collections$EmptyMap"}).metadata == {}
 
 
@@ -126,7 +137,7 @@ def test_the_class_of_empty_metadata_is_no_metadata() -> None:
     ("value", "expected"), [(None, {}), ({"a": None}, {"a": ""}), ({"a": 1}, {"a": "1"}), ("x", {})]
 )
 def test_metadata_values_are_text(value: Any, expected: dict[str, str]) -> None:
-    """Metadata maps text to text, whatever a writer put there."""
+    """Metadata is read as a map from text to text; a number becomes text, null an empty text."""
     assert read(metadata=value).metadata == expected
 
 
@@ -155,7 +166,7 @@ def test_missing_fields_have_eurekas_defaults() -> None:
 
 
 def test_the_host_name_stands_in_for_a_missing_id() -> None:
-    """Old clients send no id: servers take the host name, and so do we."""
+    """An instance without an id, as old clients send it, gets its host name as id, as at servers."""
     document = {key: value for key, value in DOCUMENT.items() if key != "instanceId"}
     assert instance_from_json(document).instance_id == "10.0.0.1"
 
@@ -206,13 +217,16 @@ OWN = "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo"
     ],
 )
 def test_an_id_that_was_not_sent_is_the_servers(given: str | None, data_center: Any, expected: str) -> None:
-    """It is the Amazon data centre's, else the host name, as the server's getId says."""
+    """A missing id is taken from Amazon's data centre metadata, else from the host name, as the server's
+    ``getId``
+    does.
+    """
     found = read(instanceId=given, hostName="vm-1", dataCenterInfo=data_center)
     assert (found.instance_id, found.unreadable) == (expected, "")
 
 
 def test_two_machines_with_one_host_name_are_two() -> None:
-    """Their data centre tells them apart, in a list as well."""
+    """Two instances of one host name without ids are told apart by their Amazon instance ids."""
     machines = [
         {
             **DOCUMENT,
@@ -238,7 +252,7 @@ def test_two_machines_with_one_host_name_are_two() -> None:
     ids=["lists", "single objects", "one application", "one application, single object"],
 )
 def test_single_objects_instead_of_lists(document: dict[str, Any]) -> None:
-    """Some writers send one object where a list is meant: both are read."""
+    """A single object in place of a list, as some servers write it, is read as a list of one."""
     assert instances_from_json(document) == [read()]
 
 
@@ -253,13 +267,16 @@ def test_single_objects_instead_of_lists(document: dict[str, Any]) -> None:
     ],
 )
 def test_empty_lists(document: dict[str, Any]) -> None:
-    """A registry without instances is an empty list, however it is written."""
+    """Every way to write a registry without instances is read as an empty list."""
     assert instances_from_json(document) == []
 
 
 @pytest.mark.parametrize("bad", ["a/b", "a\\b", "a;b", "a%b", "a\nb", "a\u2028b", ".", "..", "a\ud800b"])
 def test_an_id_that_no_request_can_name_is_kept_and_reported(bad: str) -> None:
-    """Such an instance can be shown, with its status and address, and is taken for none of the others."""
+    """An instance whose id fits into no URL is listed with its status and address, marked as unreadable, and
+    not
+    confused with another instance.
+    """
     odd, other = instances_from_json(listing({**DOCUMENT, "instanceId": bad}, DOCUMENT))
     assert (odd.key, odd.status, odd.ip_address) == (("RATING", bad), Status.UP, "10.0.0.1")
     assert odd.unreadable == f"no request can name the id {bad!r}"
@@ -268,7 +285,9 @@ def test_an_id_that_no_request_can_name_is_kept_and_reported(bad: str) -> None:
 
 
 def test_an_application_that_no_request_can_name_is_reported() -> None:
-    """A server takes it, in the body of a registration."""
+    """An instance whose application fits into no URL is marked as unreadable; servers accept one in a
+    body.
+    """
     assert read(app="a/b").unreadable == "no request can name the application 'A/B'"
 
 
@@ -290,7 +309,10 @@ def test_an_application_that_no_request_can_name_is_reported() -> None:
 def test_one_broken_instance_is_reported_and_hides_none_of_the_others(
     fields: dict[str, Any], expected: str
 ) -> None:
-    """A field with a value that means nothing has its default, and the rest of the list is read."""
+    """A field with a meaningless value gets its default and marks its instance as unreadable; the rest of the
+    list is
+    read.
+    """
     odd, other = instances_from_json(listing({**DOCUMENT, **fields}, {**DOCUMENT, "instanceId": "other"}))
     assert expected in odd.unreadable
     assert odd.key == read().key
@@ -298,7 +320,9 @@ def test_one_broken_instance_is_reported_and_hides_none_of_the_others(
 
 
 def test_what_has_no_id_is_one_of_its_own() -> None:
-    """Anything in a list is shown and counted, with its application."""
+    """Each list entry without an id is kept as an instance with a key of its own, and marked as
+    unreadable.
+    """
     nameless = {
         key: value for key, value in DOCUMENT.items() if key not in ("instanceId", "hostName", "ipAddr")
     }
@@ -310,7 +334,7 @@ def test_what_has_no_id_is_one_of_its_own() -> None:
 
 
 def test_what_names_no_application_is_of_the_list_around_it() -> None:
-    """A list names the application of its instances."""
+    """An instance that names no application gets the name of the application that lists it."""
     nameless = {key: value for key, value in DOCUMENT.items() if key != "app"}
     assert instances_from_text(json.dumps(listing({**nameless, "leaseInfo": {}}))) == [read()]
 
@@ -340,7 +364,7 @@ FIELDS = (
 
 @given(json_values | st.dictionaries(st.sampled_from(FIELDS), json_values))
 def test_whatever_stands_in_a_list_is_read(value: Any) -> None:
-    """No value makes a list unreadable, and none is dropped."""
+    """No value makes a list unreadable, and no entry of the list is dropped."""
     entry = {**DOCUMENT, **value} if isinstance(value, dict) else value
     text = json.dumps(listing(entry, {**DOCUMENT, "leaseInfo": {}}))
     assert len(instances_from_text(text)) == len(instances_from_json(json.loads(text))) == 2
@@ -361,14 +385,14 @@ def test_a_text_is_read_as_its_json(listed: list[Instance]) -> None:
 
 
 def test_metadata_is_never_taken_for_an_instance() -> None:
-    """Metadata may have the keys of an instance: its values are text, and so it stays what it is."""
+    """Metadata with the keys of an instance is still read as metadata."""
     metadata = {"ipAddr": "10.0.0.9", "leaseInfo": "none", "instanceId": "x", "app": "OTHER"}
     text = json.dumps(listing({**DOCUMENT, "leaseInfo": {}, "metadata": metadata}))
     assert instances_from_text(text) == [read(metadata=metadata)]
 
 
 def test_empty_instances_share_nothing_that_changes() -> None:
-    """Defaults and equal metadata are shared between instances and can be changed by none."""
+    """Default metadata and equal metadata are shared between instances, and are read-only."""
     one, other = read(metadata={"zone": "a"}), read(metadata={"zone": "a"})
     assert one.metadata is other.metadata
     for shared in (EMPTY, one.metadata):
@@ -378,14 +402,20 @@ def test_empty_instances_share_nothing_that_changes() -> None:
 
 @given(instances)
 def test_a_replica_says_what_a_registration_says(instance: Instance) -> None:
-    """And the overridden status, but no field that we do not know."""
+    """The text of a replica has the registration's known fields and the overridden status; unknown fields are
+    left
+    out.
+    """
     plain = instance_to_json(replace(instance, unknown_fields=EMPTY))
     expected = {**plain, "overriddenStatus": instance.overridden_status.value}
     assert json.loads(instance_to_text(instance, overridden=instance.overridden_status)) == expected
 
 
 def test_texts_are_shared_and_not_kept_for_ever() -> None:
-    """Equal ones are one object, and not in Python's own table, which forgets none in 3.12.0 to 3.12.6."""
+    """Equal texts of two instances are one object, but are not interned: Python 3.12.0 to 3.12.6 never frees
+    interned
+    texts.
+    """
 
     def fresh(word: str) -> str:
         return "".join(["of-this-test-only-", word])

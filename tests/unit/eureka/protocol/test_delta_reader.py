@@ -1,4 +1,4 @@
-"""Reading deltas at the price of what is new in them: it must come to what reading all of it comes to."""
+"""Incremental reading of deltas: only new text is parsed, and the result is that of a full parse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Held = dict[Key, Instance]
 
 
 def item(name: str = "a", application: str = "RATING", **more: Any) -> Document:
-    """An instance in a delta, as a server writes it."""
+    """Return an instance in a delta, as a server writes it."""
     return {
         "instanceId": name,
         "hostName": "10.0.0.1",
@@ -38,7 +38,7 @@ def item(name: str = "a", application: str = "RATING", **more: Any) -> Document:
 
 
 def text_of(*items: Document) -> bytes:
-    """A delta of these, an application after the other."""
+    """Return the text of a delta with these items, grouped by application."""
     by_name: dict[str, list[Document]] = {}
     for one in items:
         by_name.setdefault(one["app"], []).append(one)
@@ -50,7 +50,7 @@ def text_of(*items: Document) -> bytes:
 def following(
     texts: Sequence[bytes], understand: Callable[[bytes, Mapping[Key, Instance]], Delta]
 ) -> list[Delta]:
-    """Each of these, read in turn by who holds what they reported so far."""
+    """Read each delta in turn, each with the instances that the deltas before it have left."""
     held: Held = {}
     found = []
     for text in texts:
@@ -64,7 +64,7 @@ def following(
 
 @pytest.fixture
 def understood(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The ids of the instances of which the text was read."""
+    """Return a list that collects the ids of the instances whose text is parsed."""
     found: list[str] = []
 
     def noting(document: Any, held: Mapping[Key, Instance]) -> DeltaItem | None:
@@ -76,7 +76,7 @@ def understood(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_what_stood_in_the_last_delta_is_not_read_again(understood: list[str]) -> None:
-    """Its lease makes no difference; changed and new items are read."""
+    """An item of the last delta is not parsed again, even with another lease; changed and new items are."""
     renewed = item("b", leaseInfo={"durationInSecs": 90, "lastRenewalTimestamp": 2})
     second = text_of(item("a"), renewed, item("c", status="DOWN"), item("d"), item("z"))
     one = DeltaReader()
@@ -87,14 +87,16 @@ def test_what_stood_in_the_last_delta_is_not_read_again(understood: list[str]) -
 
 
 def test_nothing_is_remembered_of_the_delta_before_the_last(understood: list[str]) -> None:
-    """The memory is that of the last delta."""
+    """An item that was missing in the last delta is parsed again: the reader remembers one delta."""
     texts = [text_of(item("a"), item("z")), text_of(item("z")), text_of(item("a"), item("z"))]
     following(texts, DeltaReader().read)
     assert understood == ["a", "z", "a"]
 
 
 def test_a_reader_that_forgets_reads_all_of_the_next_one(understood: list[str]) -> None:
-    """As after a list, of which other instances are held than those that the delta reported."""
+    """After ``forget`` every item of the next delta is parsed, as after a list, which may hold other
+    instances.
+    """
     one = DeltaReader()
     text = text_of(item("a"))
     one.read(text, {})
@@ -104,7 +106,10 @@ def test_a_reader_that_forgets_reads_all_of_the_next_one(understood: list[str]) 
 
 
 def test_of_what_is_gone_the_lease_counts() -> None:
-    """It says whether the instance was evicted, and so whether it left: no two are taken for one."""
+    """Two deletions of an instance that differ in the lease are read separately: the lease tells an eviction
+    from a
+    deregistration.
+    """
     lease = {"durationInSecs": 90, "lastRenewalTimestamp": 1_000_000}
     left = item("a", actionType="DELETED", leaseInfo={**lease, "evictionTimestamp": 1_000_001})
     lapsed = item("a", actionType="DELETED", leaseInfo={**lease, "evictionTimestamp": 2_000_000})
@@ -113,7 +118,7 @@ def test_of_what_is_gone_the_lease_counts() -> None:
 
 
 NASTY = ['{"instanceId":"', '"leaseInfo":{', "}", "]}", "\\", '"', "0", "ü", "", "zone-a"]
-"""Metadata that somebody may put into an instance."""
+"""Metadata values that resemble parts of a delta's text."""
 
 items = st.builds(
     item,
@@ -136,7 +141,9 @@ items = st.builds(
 @settings(deadline=None)  # of others' work on the machine
 @given(st.lists(st.builds(lambda each: text_of(*each), st.lists(items, max_size=6)), min_size=1, max_size=5))
 def test_it_comes_to_what_reading_all_of_it_comes_to(texts: list[bytes]) -> None:
-    """Any order and any string give the same result."""
+    """The incremental reader gives the same deltas as a full parse, for items in any order and with any
+    text.
+    """
     assert following(texts, DeltaReader().read) == following(texts, delta_from_text)
 
 
@@ -156,12 +163,15 @@ ODD = [
 
 @pytest.mark.parametrize("text", ODD)
 def test_what_is_written_otherwise_is_read_as_before(text: bytes) -> None:
-    """One object in place of a list, other spaces and another order, and what only looks like an instance."""
+    """Deltas in an unusual form (an object for a list, other spaces, an object that resembles an instance)
+    give the
+    same result as a full parse.
+    """
     assert following([text, text], DeltaReader().read) == following([text, text], delta_from_text)
 
 
 def test_an_instance_without_an_id_has_no_other_read_again(understood: list[str]) -> None:
-    """Its id is the host name; the others' texts are remembered as ever, and only it is read each time."""
+    """An instance without an id is parsed at each delta, and the texts of the others are still remembered."""
     bare = {key: value for key, value in item("b").items() if key != "instanceId"}
     text = text_of(item("a"), {**bare, "hostName": "b"}, item("c"))
     found = following([text, text], DeltaReader().read)
@@ -178,7 +188,7 @@ def test_an_instance_without_an_id_has_no_other_read_again(understood: list[str]
     ],
 )
 def test_what_cannot_be_read_is_refused(text: bytes) -> None:
-    """A text that is no JSON is no delta, even where most of it was read before."""
+    """A delta that is no valid JSON raises, even where most of its text was read before."""
     before = text_of(item("a"), item("b"))
     with pytest.raises((ValueError, KeyError)):
         delta_from_text(text)

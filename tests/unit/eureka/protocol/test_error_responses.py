@@ -1,4 +1,4 @@
-"""An error's sentence stands alone: what was tried, at which server, what came back, what to do next."""
+"""Messages of errors: each one alone names the action, the server, its answer and the next step."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RATING = Instance("rating", "rating-1", "10.0.0.1", "10.0.0.1", Port(8080))
 
 
 class Answering:
-    """A server that says the same to everybody."""
+    """A server that gives the same answer to every request."""
 
     def __init__(self, status: int, body: str, headers: dict[str, str], *, hangs_up: bool = False) -> None:
         self.requests: list[str] = []
@@ -66,7 +66,7 @@ class Answering:
             do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815 - the names that http.server calls
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
@@ -77,7 +77,7 @@ class Answering:
         self.peer = Peer(self.url, Connection.parse(f"http://ann:{SECRET}@{self.address}/eureka"))
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the server and its thread."""
         self.peer.close()
         self.server.shutdown()
         self.server.server_close()
@@ -89,7 +89,7 @@ Answer = Callable[..., Answering]
 
 @pytest.fixture
 def answering() -> Iterator[Answer]:
-    """Start servers that give one answer."""
+    """Yield a function that starts a server with one fixed answer."""
     servers: list[Answering] = []
 
     def start(status: int, body: str = "", hangs_up: bool = False, **headers: str) -> Answering:
@@ -102,7 +102,9 @@ def answering() -> Iterator[Answer]:
 
 
 def said(error: type[RegistryError], ask: Callable[[], object], *words: str) -> RegistryError:
-    """Return the sentence of an error of this kind: one sentence with these words, and no password."""
+    """Call ``ask``, and return its error, whose message is one line with these words and without the
+    password.
+    """
     with pytest.raises(error) as caught:
         ask()
     text = str(caught.value)
@@ -114,7 +116,7 @@ def said(error: type[RegistryError], ask: Callable[[], object], *words: str) -> 
 
 
 def test_the_tree() -> None:
-    """The root catches all errors, and Eureka's root all of Eureka's."""
+    """Every error of the package is a EurekubeError, and every error of a Eureka server a RegistryError."""
     for error in (
         ConfigurationError,
         InvalidInstance,
@@ -131,7 +133,9 @@ def test_the_tree() -> None:
 
 
 def test_changes_need_permission(answering: Answer) -> None:
-    """Without it no change is sent, in a batch neither; reads and renewals are, as ever."""
+    """A peer that may not write sends no change, neither alone nor in a batch; it still sends reads and
+    renewals.
+    """
     server = answering(404, "")
     allowed = [False]
     peer = Peer(server.url, Connection.parse(server.url), may_write=lambda: allowed[0])
@@ -161,7 +165,7 @@ def test_changes_need_permission(answering: Answer) -> None:
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 def test_changes_of_the_cluster_need_permission(method: str, answering: Answer) -> None:
-    """Neither a status nor a finalizer nor an Event is written without it; reads are sent, as ever."""
+    """Without permission no change is sent to Kubernetes; reads are sent."""
     server, may_write = answering(200, "{}"), False
     access = KubeAccess(client.ApiClient(client.Configuration(host=f"http://{server.address}")))
     guarded = access.guarded(lambda: may_write)
@@ -193,7 +197,7 @@ def test_nobody_listens() -> None:
 
 
 def test_a_name_that_nobody_knows() -> None:
-    """A host name without an address is said as such."""
+    """The error for a host name that does not resolve names the host and says to check the URL."""
     peer = Peer("http://eureka.invalid/eureka", Connection(("http://eureka.invalid/eureka",)))
     said(
         RegistryUnreachable,
@@ -206,7 +210,7 @@ def test_a_name_that_nobody_knows() -> None:
 
 
 def test_a_server_that_is_silent() -> None:
-    """A time-out says how long was waited."""
+    """The error for a server that does not answer says after how many seconds the request timed out."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -223,14 +227,17 @@ def test_a_server_that_is_silent() -> None:
 
 
 def test_a_closed_connection_is_tried_once_more(answering: Answer) -> None:
-    """A server may have closed a pooled connection: every request is sent a second time, not a third."""
+    """A request whose connection the server closes is sent a second time, not a third: a pooled connection
+    may have
+    ended.
+    """
     server = answering(200, hangs_up=True)
     said(RegistryUnreachable, lambda: server.peer.renew(RATING), "renew RATING rating-1", server.url)
     assert server.requests == ["PUT /eureka/apps/RATING/rating-1?status=UP"] * 2
 
 
 def test_wrong_credentials(answering: Answer) -> None:
-    """A 401 says where credentials are set."""
+    """The error for a 401 says where credentials are configured."""
     error = said(
         RegistryDenied,
         lambda: answering(401).peer.register(RATING),
@@ -243,7 +250,7 @@ def test_wrong_credentials(answering: Answer) -> None:
 
 
 def test_csrf(answering: Answer) -> None:
-    """A 403 names the usual causes: CSRF protection, and rights."""
+    """The error for a 403 names the usual causes: CSRF protection, and missing rights."""
     server = answering(403)
     said(
         RegistryDenied,
@@ -257,7 +264,7 @@ def test_csrf(answering: Answer) -> None:
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_a_redirect_is_not_followed(answering: Answer, status: int) -> None:
-    """A redirect is said, without its target's credentials, and ours are sent nowhere else."""
+    """A redirect raises an error with the target's URL but not its credentials; no second request is sent."""
     server = answering(status, Location=f"https://bob:{SECRET}@eureka.example.com/eureka/apps")
     said(
         RegistryRejected,
@@ -270,7 +277,7 @@ def test_a_redirect_is_not_followed(answering: Answer, status: int) -> None:
 
 
 def test_a_web_page_instead_of_eureka(answering: Answer) -> None:
-    """A success that is not JSON asks whether the URL is Eureka's."""
+    """The error for an answer 200 that is no JSON asks to check the URL."""
     server = answering(200, "<html>Welcome</html>", **{"Content-Type": "text/html"})
     said(RegistryRejected, server.peer.list_instances, server.url, "not JSON", "/eureka")
     said(RegistryRejected, lambda: server.peer.read("A", "b"), server.url, "not JSON")
@@ -281,7 +288,7 @@ def test_a_web_page_instead_of_eureka(answering: Answer) -> None:
     "body", ["{}", "[]", "null", '"x"', '{"instance": null}', '{"instance": {"app": "A"}}']
 )
 def test_json_that_is_not_eurekas(answering: Answer, body: str) -> None:
-    """A success with other JSON is Eureka's error too, and never one of Python's."""
+    """An answer 200 with JSON that is no instance raises RegistryRejected, and no error of Python's own."""
     server = answering(200, body, **{"Content-Type": "application/json"})
     said(RegistryRejected, lambda: server.peer.read("A", "b"), "read A b", server.url)
 
@@ -290,7 +297,7 @@ def test_json_that_is_not_eurekas(answering: Answer, body: str) -> None:
     "body", ["[]", "null", '"x"', '{"applications": 7}', '{"applications": {"application": [7]}}']
 )
 def test_lists_that_are_not_eurekas(answering: Answer, body: str) -> None:
-    """The same holds for a list."""
+    """An answer 200 with JSON that is no list of applications raises RegistryRejected."""
     server = answering(200, body, **{"Content-Type": "application/json"})
     said(RegistryRejected, server.peer.list_instances, "list the registry", server.url)
 
@@ -299,14 +306,14 @@ def test_lists_that_are_not_eurekas(answering: Answer, body: str) -> None:
     ("status", "body"), [(403, ""), (404, ""), (500, ""), (200, ""), (200, "{}"), (200, "<applications/>")]
 )
 def test_a_server_may_have_no_deltas(answering: Answer, status: int, body: str) -> None:
-    """They may be switched off, or unknown there, which is no fault: the list is read instead."""
+    """A server that offers no delta is not judged as down; the caller reads the list instead."""
     peer = answering(status, body).peer
     assert peer.changes_unless(b"") is None
     assert peer.traffic.state is None or peer.traffic.state.is_up
 
 
 def test_a_delta_that_is_not_answered(answering: Answer) -> None:
-    """A server that answers nothing is judged, whatever it was asked for."""
+    """A server that does not answer the request for a delta is judged as down."""
     peer = answering(200, hangs_up=True).peer
     with pytest.raises(RegistryUnreachable, match="read what changed in the registry"):
         peer.changes_unless(b"")
@@ -315,21 +322,21 @@ def test_a_delta_that_is_not_answered(answering: Answer) -> None:
 
 
 def test_compressed_answers(answering: Answer) -> None:
-    """A body that is said to be compressed and is not is the server's error, in one sentence."""
+    """An answer that is declared as gzip but is none raises a registry error in one sentence."""
     server = answering(200, "{}", **{"Content-Type": "application/json", "Content-Encoding": "gzip"})
     said(RegistryRejected, server.peer.list_instances, "list the registry", server.url)
     said(RegistryUnreachable, answering(503, "x", **{"Content-Encoding": "gzip"}).peer.status, "503")
 
 
 def test_the_wrong_path(answering: Answer) -> None:
-    """A 404 where none is meant reminds of the URL's end."""
+    """The error for a 404 to a list or a registration says that Eureka's URL usually ends with /eureka."""
     server = answering(404, '{"path":"/apps"}')
     said(RegistryRejected, server.peer.list_instances, "answered 404", "usually ends with /eureka")
     said(RegistryRejected, lambda: server.peer.register(RATING), "answered 404", "usually ends with /eureka")
 
 
 def test_a_404_that_is_an_answer(answering: Answer) -> None:
-    """For one instance a 404 only says that there is none."""
+    """A 404 for one instance raises nothing: it means that the server does not hold the instance."""
     peer = answering(404).peer
     assert peer.read("A", "b") is None
     assert peer.find("b") is None
@@ -337,7 +344,7 @@ def test_a_404_that_is_an_answer(answering: Answer) -> None:
 
 
 def test_what_eureka_refused(answering: Answer) -> None:
-    """A 400 repeats what the server said, in one line and not endlessly."""
+    """The error for a 400 repeats the server's answer in one line, shortened."""
     server = answering(400, "Missing\n   dataCenterInfo " + "x" * 1000)
     error = said(
         RegistryRejected, lambda: server.peer.register(RATING), "answered 400 (Missing dataCenterInfo"
@@ -348,13 +355,13 @@ def test_what_eureka_refused(answering: Answer) -> None:
 
 @pytest.mark.parametrize("status", [500, 502, 503])
 def test_a_server_in_trouble(answering: Answer, status: int) -> None:
-    """A 5xx is worth another try, and counts as unreachable."""
+    """A 5xx raises RegistryUnreachable, so that the request is tried again."""
     error = said(RegistryUnreachable, lambda: answering(status).peer.renew(RATING), f"answered {status}")
     assert error.status_code == status
 
 
 def test_tls_where_there_is_none(answering: Answer) -> None:
-    """A failed TLS handshake says what to check."""
+    """The error for a failed TLS handshake says to check the CA file."""
     address = answering(200).address
     peer = Peer(f"https://{address}/eureka", Connection.parse(f"https://ann:{SECRET}@{address}/eureka"))
     said(RegistryUnreachable, lambda: peer.renew(RATING), "TLS", peer.url, "check the CA file")
@@ -364,7 +371,7 @@ def test_tls_where_there_is_none(answering: Answer) -> None:
 def test_credentials_of_the_environment_are_left_alone(
     answering: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A ~/.netrc of the machine never takes the place of what was configured."""
+    """Credentials in a ~/.netrc are not sent to Eureka."""
     server = answering(401)
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login eve password x\n")
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
@@ -375,7 +382,9 @@ def test_credentials_of_the_environment_are_left_alone(
 
 
 def test_only_a_server_that_is_away_has_a_deputy(answering: Answer) -> None:
-    """A 5xx is asked of the next server; a refusal is an answer, and the next one would say the same."""
+    """After a 5xx the next server is asked; after a refusal (400) none is, because it would refuse as
+    well.
+    """
     away, refusing, unasked = answering(503), answering(400, "no"), answering(204)
     peers = Peers(Connection((away.url, refusing.url, unasked.url)))
     said(RegistryRejected, lambda: Writer(peers).register(RATING), refusing.url)
@@ -384,7 +393,7 @@ def test_only_a_server_that_is_away_has_a_deputy(answering: Answer) -> None:
 
 
 def test_a_server_that_did_not_answer_is_asked_last(answering: Answer) -> None:
-    """One time-out is enough: for a while the others are asked first."""
+    """A server that failed a request is for a while asked only after the others."""
     away, well = answering(503), answering(200)
     peers = Peers(Connection((away.url, well.url)))
     assert [peers.renew(RATING) for _ in range(3)] == [True] * 3
@@ -393,7 +402,7 @@ def test_a_server_that_did_not_answer_is_asked_last(answering: Answer) -> None:
 
 
 def test_no_server_answers(answering: Answer) -> None:
-    """Where all are away the first one's error is reported."""
+    """When no server answers, the first server's error is raised."""
     first, second = answering(503, "first"), answering(500, "second")
     peers = Peers(Connection((first.url, second.url)))
     said(RegistryUnreachable, lambda: peers.renew(RATING), first.url, "503", "first")
@@ -419,7 +428,7 @@ def test_no_server_answers(answering: Answer) -> None:
 def test_what_may_be_a_proxys_answer_names_the_proxy(
     code: int, kind: type[RegistryError], sentence: str
 ) -> None:
-    """It may not let us through, whatever Eureka would say."""
+    """The error for an answer that may come from a proxy names the proxy, without its credentials."""
     shown = shown_proxy("http://ann:pa55-w0rd@proxy:3128/x")
     error = refusal("list", "http://eureka/eureka", EurekaResponse(code, {}, b""), shown)
     assert type(error) is kind
@@ -428,7 +437,10 @@ def test_what_may_be_a_proxys_answer_names_the_proxy(
 
 
 def test_a_server_whose_status_is_refused_can_be_used() -> None:
-    """A gateway lets /apps through, and nothing else."""
+    """A refused status request does not mark the server as down, as a gateway may allow /apps only; a refused
+    list
+    does.
+    """
     server = Answering(403, "no", {})
     with pytest.raises(RegistryDenied):
         server.peer.status()

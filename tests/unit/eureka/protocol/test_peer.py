@@ -17,7 +17,7 @@ CONNECTION: list[str | None] = []
 
 
 class Receiver(BaseHTTPRequestHandler):
-    """Answers every read with 404, as Eureka does for what it does not hold."""
+    """A server that answers every read with 404, as Eureka does for an instance that it does not hold."""
 
     def do_GET(self) -> None:
         SEEN.append((self.path, self.headers["Authorization"]))
@@ -27,12 +27,12 @@ class Receiver(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Keep quiet."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A server on this machine."""
+    """Yield the port of a server on this machine."""
     SEEN.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -43,7 +43,10 @@ def port() -> Iterator[int]:
 
 
 def test_a_connection_ends_where_the_next_one_is_to_lead_elsewhere(port: int) -> None:
-    """Only where it is asked for."""
+    """``status_and_close`` sends ``Connection: close``, so that a load balancer may choose another server
+    next;
+    ``status`` does not.
+    """
     peer = Peer(url := f"http://127.0.0.1:{port}/eureka", Connection((url,)))
     CONNECTION.clear()
     for ask in (peer.status_and_close, peer.status):
@@ -54,7 +57,7 @@ def test_a_connection_ends_where_the_next_one_is_to_lead_elsewhere(port: int) ->
 
 
 def read(connection: Connection) -> None:
-    """One read that finds nothing."""
+    """Read an instance that the server does not hold."""
     peer = Peer(connection.service_urls[0], connection)
     assert peer.read("RATING", "a b") is None
     peer.close()
@@ -67,19 +70,19 @@ def test_bearer_token(port: int) -> None:
 
 
 def test_basic_authentication(port: int) -> None:
-    """User and password travel as UTF-8, whatever letters they have."""
+    """User and password are sent as UTF-8."""
     read(Connection.parse(f"http://127.0.0.1:{port}/eureka", "ann", "größe"))
     assert SEEN == [("/eureka/apps/RATING/a%20b", "Basic YW5uOmdyw7bDn2U=")]
 
 
 def test_proxy(port: int) -> None:
-    """A configured proxy is asked for the whole URL, even of a server that nobody else could reach."""
+    """A configured proxy gets the whole URL, even of a host name that only the proxy can resolve."""
     read(Connection.parse("http://eureka.invalid:8761/eureka", proxy=f"http://127.0.0.1:{port}"))
     assert SEEN == [("http://eureka.invalid:8761/eureka/apps/RATING/a%20b", None)]
 
 
 def test_the_environment_changes_nothing(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a .netrc nor a CA bundle of the environment reaches a session; only proxies do."""
+    """A session takes proxies from the environment, but neither a .netrc nor a CA bundle."""
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nonexistent.pem")
     monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{port}")
     monkeypatch.setenv("NO_PROXY", "")

@@ -1,4 +1,4 @@
-"""How requests leave, and credentials that are renewed while a process runs."""
+"""Transport of requests, and credentials that change while a process runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ URL = "http://127.0.0.1:9/eureka"
 
 
 class Server(Transport):
-    """Takes one password or token, and answers some paths with 403 anyone who asks."""
+    """A transport to a server that accepts one password or token, and answers 403 for paths that end with
+    "warming".
+    """
 
     def __init__(self, connection: Connection, accepts: str) -> None:
         super().__init__(URL, connection)
@@ -50,7 +52,7 @@ class Server(Transport):
 
 
 def test_a_compressed_answer_that_is_damaged_is_no_answer() -> None:
-    """It must not raise what nobody expects of a server."""
+    """A damaged gzip body is read as an empty text, and raises no unexpected error."""
     whole = gzip.compress(b"x" * 1000)
     for place in range(len(whole)):
         damaged = whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :]
@@ -62,7 +64,10 @@ def test_a_compressed_answer_that_is_damaged_is_no_answer() -> None:
 def test_a_file_is_believed_once_the_server_takes_what_is_in_it(
     given: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Not before: it may be ahead of the server, and a 403 may mean something else."""
+    """New credentials in the file replace the old ones once the server refuses the old ones (401) and accepts
+    the new
+    ones; a 403 changes nothing.
+    """
     file = tmp_path / "secret"
     file.write_text("old")
     server = Server(Connection((URL,), secret_file=file, **given), "old")
@@ -78,14 +83,14 @@ def test_a_file_is_believed_once_the_server_takes_what_is_in_it(
 
 
 def test_without_a_file_nothing_is_sent_twice() -> None:
-    """A refused request stays refused."""
+    """Without a secret file, a request refused with 401 is not sent again."""
     server = Server(Connection((URL,), "me", "old"), "new")
     assert server.codes("/apps") == [401]
     assert server.shown == ["old"]
 
 
 def test_a_request_leaves_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Head and body go to the socket together, on a new connection and on a used one."""
+    """Head and body of a request go to the socket in one call, on a new connection and on a used one."""
     body, pieces = b'{"instance":{}}', []
     send = http.client.HTTPConnection.send
 
@@ -125,7 +130,7 @@ def test_a_request_leaves_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_proxy_of_the_environment_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is reported in a sentence, without its credentials."""
+    """An unusable proxy in the environment raises ConfigurationError, without the proxy's credentials."""
     for name in ("HTTP_PROXY", "http_proxy"):
         monkeypatch.setenv(name, "socks5://me:hidden@proxy:1080")
     for name in ("NO_PROXY", "no_proxy"):

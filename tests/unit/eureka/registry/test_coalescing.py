@@ -1,5 +1,4 @@
-"""Plans that wait for each other travel together: who goes alone, who with whom, and what each is
-reported."""
+"""Coalescing of waiting plans into batches: which plans go alone, which together, and the outcome of each."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ SECONDS = 30.0
 
 
 def registers(application: str, instance_id: str = "", count: int = 1) -> Plan:
-    """A plan that registers in an application."""
+    """Return a plan that registers instances in one application."""
     return Plan(
         tuple(
             Change(
@@ -36,19 +35,20 @@ def registers(application: str, instance_id: str = "", count: int = 1) -> Plan:
 
 
 def removes_of_others(application: str) -> Plan:
-    """A plan that removes what nobody of ours registered."""
+    """Return a plan that removes an instance without an owner."""
     dead = Instance(application, f"{application}-own", "h", "h", Port(80))
     return Plan((Change(Action.DEREGISTER, dead, dead, adopts=True),))
 
 
 class Road:
-    """Plans that went alone and plans that went together; single plans wait until the gate opens.
+    """A writer behind a coalescer: it records plans that went alone and together; single plans wait at the
+    gate.
 
     :ivar batches: True if batches are used.
     :ivar known: True if each owner has instances.
     :ivar is_alone: True if there is one server.
-    :ivar ids: the instances of those that went together, or without single requests, in their order.
-    :ivar hold_up: hold these up as well.
+    :ivar ids: the ids of the instances that went in batches, in their order.
+    :ivar hold_up: True if batches wait at the gate, too.
     """
 
     def __init__(self) -> None:
@@ -66,17 +66,17 @@ class Road:
         self._pool = ThreadPoolExecutor(32)
 
     def send(self, plan: Plan, owner: str = "owner") -> Future[Outcome]:
-        """Have a plan carried out on a thread of its own."""
+        """Apply a plan on a thread of its own."""
         return self._pool.submit(self.coalescer.apply, plan, owner, leases=1000)
 
     def fill(self) -> list[Future[Outcome]]:
-        """One that is under way, held up."""
+        """Send a first plan, which waits at the gate, and return its future."""
         sent = [self.send(registers("first"))]
         wait_until(lambda: len(self.alone) == 1, "it under way", SECONDS)
         return sent
 
     def gather(self, *plans: Plan) -> list[Future[Outcome]]:
-        """Let these wait, in this order."""
+        """Send plans in this order, and return once all of them wait in the coalescer."""
         sent = []
         for number, plan in enumerate(plans, 1):
             sent.append(self.send(plan))
@@ -84,13 +84,13 @@ class Road:
         return sent
 
     def apply(self, plan: Plan, *_: object, **__: object) -> Outcome:
-        """Plays :meth:`.Writer.apply`."""
+        """Stand in for :meth:`.Writer.apply`."""
         self.alone.append(plan.changes[0].instance.application)
         self.gate.wait(SECONDS)
         return Outcome(plan.changes, ())
 
     def apply_together(self, orders: Sequence[Order]) -> list[ChangeError | None]:
-        """Plays :meth:`.Writer.apply_together`."""
+        """Stand in for :meth:`.Writer.apply_together`."""
         self.together.append({order.change.instance.application for order in orders})
         self.ids += [order.change.instance.instance_id for order in orders]
         if self.hold_up:
@@ -100,12 +100,12 @@ class Road:
 
 @pytest.fixture
 def road() -> Road:
-    """A road on which nobody is yet."""
+    """Return a writer with no plan under way."""
     return Road()
 
 
 def test_who_finds_the_way_free_goes_alone_and_at_once(road: Road) -> None:
-    """A single change is no batch."""
+    """A plan that finds no other one under way is sent at once, and not as a batch."""
     road.gate.set()
     for number in range(5):
         assert road.send(registers(f"app-{number}")).result(SECONDS).failures == ()
@@ -113,7 +113,10 @@ def test_who_finds_the_way_free_goes_alone_and_at_once(road: Road) -> None:
 
 
 def test_a_server_that_is_alone_gets_a_single_plan_in_a_batch_as_well(road: Road) -> None:
-    """There is nobody whom it would have to tell, and it says in the same answer what it holds."""
+    """With a single server even one plan is sent as a batch: the server has no peers to replicate to, and its
+    answer
+    tells what it holds.
+    """
     road.is_alone = True
     for number in range(3):
         assert road.send(registers(f"app-{number}")).result(SECONDS).failures == ()
@@ -121,7 +124,9 @@ def test_a_server_that_is_alone_gets_a_single_plan_in_a_batch_as_well(road: Road
 
 
 def test_at_a_server_that_is_alone_only_the_same_application_waits(road: Road) -> None:
-    """The requests are shared, not the plans; of one application, who came first goes first."""
+    """With a single server plans of different applications go at once; plans of one application go in
+    their order.
+    """
     road.is_alone = True
     road.hold_up = True
     sent = [road.send(registers(name)) for name in ("a", "b")]
@@ -135,7 +140,10 @@ def test_at_a_server_that_is_alone_only_the_same_application_waits(road: Road) -
 
 
 def test_what_is_removed_of_others_waits_for_nobody(road: Road) -> None:
-    """A batch would renew it: it goes by single requests."""
+    """A plan that removes an instance which no owner of ours registered goes alone and at once, because a
+    batch would
+    renew the instance.
+    """
     sent = [*road.fill(), road.send(removes_of_others("a"))]
     wait_until(lambda: "A" in road.alone, "it under way", SECONDS)
     road.gate.set()
@@ -144,7 +152,9 @@ def test_what_is_removed_of_others_waits_for_nobody(road: Road) -> None:
 
 
 def test_who_waits_goes_together(road: Road) -> None:
-    """All that gathered while the way was taken go in one batch, and each hears of its own changes."""
+    """All plans that wait for the one under way go in one batch, and each gets the outcome of its own
+    changes.
+    """
     sent = road.fill()
     plans = [registers(f"app-{number}") for number in range(6)]
     sent += road.gather(*plans)
@@ -156,7 +166,9 @@ def test_who_waits_goes_together(road: Road) -> None:
 
 
 def test_an_application_is_in_a_batch_once(road: Road) -> None:
-    """Two owners may want the same id: the second one finds out whose it is."""
+    """Of two waiting plans for one application only the first goes in the batch: both owners may want the
+    same id.
+    """
     sent = road.fill()
     sent += road.gather(registers("a"), registers("b"), registers("a", "other"))
     road.gate.set()
@@ -166,7 +178,7 @@ def test_an_application_is_in_a_batch_once(road: Road) -> None:
 
 
 def test_one_that_fails_fails_alone(road: Road) -> None:
-    """The others of its batch are done."""
+    """A failed change fails its own plan; the other plans of the batch succeed."""
     error = RegistryRejected("no")
     sent = road.fill()
     sent += road.gather(registers("a"), registers("b"))
@@ -178,7 +190,7 @@ def test_one_that_fails_fails_alone(road: Road) -> None:
 
 
 def test_the_end_of_a_batch_is_reported_to_all_of_it(road: Road) -> None:
-    """Another replica leads: each plan is given up."""
+    """When a batch loses leadership, each of its plans gets the error, and the next plan is sent."""
     error = LeadershipLost("not sent")
 
     def fail(_: Order) -> None:
@@ -194,7 +206,7 @@ def test_the_end_of_a_batch_is_reported_to_all_of_it(road: Road) -> None:
 
 
 def test_who_never_travels_with_others(road: Road) -> None:
-    """Large plans, a status, an owner's first instance, and all where batches are not used."""
+    """A large plan, a status change, an owner's first instance, and every plan without batches go alone."""
     road.fill()
     status = Change(Action.SET_STATUS, Instance("s", "s", "h", "h", Port(80), status=Status.OUT_OF_SERVICE))
     for plan in (registers("large", count=BATCH_FROM_CHANGES), Plan((status,))):

@@ -1,4 +1,4 @@
-"""New instances: not while another server, or another replica, may know it."""
+"""Instances that count as new: no other server, and no other replica, may know them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from tests.unit.eureka.servers import OWNER, Holding, RecordingListener, TwoServ
 
 
 def test_nothing_is_new_before_all_servers_were_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other servers may hold an instance that the first one forgot, a person's status included."""
+    """No instance counts as new until every server was listed: another server may hold one that the first one
+    forgot,
+    with a status that a person set.
+    """
     monkeypatch.setattr(windows, "LIST_LAG", 0.0)
     registry = EurekaRegistry(TwoServers([instance("held")]), Cluster("lab", "u"), "operator", 600.0)
     registry.take_over(0)  # nobody reads on: as it is until all are listed
@@ -35,7 +38,9 @@ def test_nothing_is_new_before_all_servers_were_listed(monkeypatch: pytest.Monke
 def test_nothing_is_new_while_lists_may_be_older_than_the_take_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All servers were listed, and what the former leader registered last is in none of the lists yet."""
+    """No instance counts as new while the lists may be too old to show what the former leader registered
+    last.
+    """
     monkeypatch.setattr(windows, "LIST_LAG", 600.0)
     servers = TwoServers([])
     registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
@@ -50,7 +55,7 @@ def test_nothing_is_new_while_lists_may_be_older_than_the_take_over(
 
 
 def test_the_first_leader_of_a_cluster_believes_its_first_list() -> None:
-    """Nobody led before who could have registered what no list shows yet."""
+    """Without a leader before it, a replica counts instances as new after its first list."""
     registry = EurekaRegistry(
         TwoServers([]),
         Cluster("lab", "u"),
@@ -63,7 +68,9 @@ def test_the_first_leader_of_a_cluster_believes_its_first_list() -> None:
 
 
 def test_nothing_is_new_while_a_server_may_have_lost_its_memory() -> None:
-    """Its list lacks what stands on the others, and may stand in our place."""
+    """No instance counts as new after a server's restart: its list lacks instances that other servers
+    hold.
+    """
     registry = after_a_restart(TwoServers([]))
     registry.reachability.read()
     assert registry.instances.is_new(("RATING", "any"))
@@ -75,7 +82,10 @@ def test_nothing_is_new_while_a_server_may_have_lost_its_memory() -> None:
 def test_what_another_cluster_of_our_name_registers_is_left_as_it_is(
     takes_over: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both began when neither had anything registered, so that none was refused; a rebuilt one takes over."""
+    """Instances of another cluster with our name are neither known, renewed nor removed; after a rebuild of
+    the cluster
+    (``takes_over``) they are.
+    """
     theirs = replace(
         instance("theirs"), metadata={"eurekube.owner": OWNER, "eurekube.cluster-uid": "another"}
     )
@@ -104,7 +114,10 @@ def test_what_another_cluster_of_our_name_registers_is_left_as_it_is(
 
 
 def test_what_is_removed_from_a_server_that_is_alone() -> None:
-    """It is gone, but for what another replica may have sent there that led a moment ago."""
+    """An instance removed from a single server needs no later check, unless another replica that led a moment
+    ago may
+    still have sent it there.
+    """
     registry = EurekaRegistry(
         TwoServers([]), Cluster("lab", "u"), "operator", 600.0, follows_another=lambda: False
     )
@@ -118,7 +131,9 @@ def test_what_is_removed_from_a_server_that_is_alone() -> None:
 
 
 def test_what_needs_no_read_before_an_update() -> None:
-    """Only what is the owner's, and was written by a replica that knows of all that is under way."""
+    """Only an owner's own instance, written by this replica while no other one may write, is updated
+    without a read.
+    """
     registry = EurekaRegistry(
         TwoServers([]), Cluster("lab", "u"), "operator", 600.0, follows_another=lambda: False
     )

@@ -1,4 +1,4 @@
-"""Readability of a Eureka server: what is said of readings that fail and of silent servers, and when."""
+"""Reachability of Eureka's servers: the conditions reported for failed readings and silent servers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AWAY = RegistryUnreachable("away")
 
 
 class Clock:
-    """Both clocks of one machine, which a test moves on."""
+    """A clock that stands in for wall and monotonic time, and that a test moves."""
 
     def __init__(self) -> None:
         self.now = 10_000.0
@@ -31,7 +31,7 @@ class Clock:
 
 
 class Eureka:
-    """Two servers, of which a test says what they answer and when, as the one who reads sees them."""
+    """The traffic of two servers whose answers a test plays, and the reachability derived from it."""
 
     def __init__(self, clock: Clock) -> None:
         self.peers = Peers(Connection(("http://one/eureka", "http://two/eureka")))
@@ -44,14 +44,14 @@ class Eureka:
         self._clock.now += seconds
 
     def was_read(self) -> None:
-        """A reading goes well."""
+        """Play a reading that succeeds."""
         self.reachability.answered()
         self.reachability.read()
 
 
 @pytest.fixture
 def eureka(monkeypatch: pytest.MonkeyPatch) -> Iterator[Eureka]:
-    """One that was asked for nothing yet."""
+    """Yield two servers that no request was sent to yet, with a clock that tests move."""
     clock = Clock()
     stub = SimpleNamespace(monotonic=clock, time=clock, strftime=time.strftime, gmtime=time.gmtime)
     monkeypatch.setattr(reachability, "time", stub)
@@ -62,7 +62,10 @@ def eureka(monkeypatch: pytest.MonkeyPatch) -> Iterator[Eureka]:
 
 
 def test_a_single_reading_that_fails_is_reported_and_judged_by_nobody(eureka: Eureka) -> None:
-    """The error is visible at once; syncers report it only when the next reading fails as well."""
+    """One failed reading is visible in the condition, which stays healthy; it fails only when the next
+    reading fails,
+    too.
+    """
     assert eureka.reachability.condition() == Unread()
     assert not eureka.reachability.failed(AWAY)
     assert eureka.reachability.condition() == Unread(AWAY)
@@ -80,7 +83,10 @@ def test_a_single_reading_that_fails_is_reported_and_judged_by_nobody(eureka: Eu
 
 
 def test_hanging_servers_are_reported_before_the_time_out(eureka: Eureka) -> None:
-    """To who waits after a second, to all after three; and nobody as long as another server answers."""
+    """Eureka counts as failing after a second in which all servers hang, and as lastingly failing after
+    three; not
+    while one server answers.
+    """
     for server in (eureka.one, eureka.two):
         server.judge()
     eureka.was_read()
@@ -100,7 +106,10 @@ def test_hanging_servers_are_reported_before_the_time_out(eureka: Eureka) -> Non
 
 @pytest.mark.parametrize("seconds", [50.0, 0.0])
 def test_a_missing_instance_may_be_forgotten_if_all_were_silent(eureka: Eureka, seconds: float) -> None:
-    """Nobody could renew then; also where one of them was silent again since, by itself."""
+    """A silence of all servers at once counts as a failure for 120 s, as nobody could renew; later silence of
+    one
+    server changes nothing.
+    """
     eureka.was_read()
     eureka.one.begin()
     eureka.pass_seconds(5.0)
@@ -124,7 +133,9 @@ def test_a_missing_instance_may_be_forgotten_if_all_were_silent(eureka: Eureka, 
 
 
 def test_an_instance_missing_after_silence_in_turn_was_removed(eureka: Eureka) -> None:
-    """Servers that are restarted or busy in turn leave always one that renews, and knows what stands."""
+    """Servers that are silent in turn cause no failure: one of them always takes renewals and knows the
+    instances.
+    """
     eureka.was_read()
     for server in (eureka.one, eureka.two, eureka.one):
         server.begin()
@@ -139,7 +150,7 @@ def test_an_instance_missing_after_silence_in_turn_was_removed(eureka: Eureka) -
 
 
 def test_what_is_missing_after_a_reading_failed_may_be_forgotten(eureka: Eureka) -> None:
-    """A reading that failed may hide a renewal that failed, too."""
+    """A failed reading counts as a failure for 120 s, because a renewal may have failed with it."""
     eureka.was_read()
     eureka.reachability.failed(AWAY)
     eureka.was_read()

@@ -1,4 +1,4 @@
-"""Readings of a registry, also at a take-over, and their effects."""
+"""Readings of a registry, in operation and at a take-over, and their effects."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ from tests.unit.eureka.servers import (
 
 
 def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not at the start, after a failure or a restart, nor from a take-over until the first list that shows
-    everything, nor behind a load balancer.
+    """Full lists are read in place of deltas at the start, after a failure or a restart, after a take-over
+    until a list
+    shows everything, and behind a load balancer.
     """
     doubts: list[bool] = []
     servers, follows = Balanced(older(600)), True
@@ -80,8 +81,11 @@ def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyP
 def test_a_follower_learns_of_removals_during_a_change_of_leader(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its lists are in doubt for half a minute, in which nothing else would prove that a machine left. Not by
-    the reading for which the take-over waits, nor by the first of all, nor behind a load balancer.
+    """When somebody follows the registry, readings in doubt ask for proofs of removals as well, because lists
+    are in
+    doubt for half a minute then. The first reading, the reading of a take-over, and readings behind a load
+    balancer
+    do not.
     """
     wanted: list[bool] = []
     servers = Balanced(older(600))
@@ -107,8 +111,9 @@ def test_a_follower_learns_of_removals_during_a_change_of_leader(
 def test_a_postponed_list_is_learned_after_the_delta(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The caller works on the news meanwhile. Where there is no such list, nothing waits. Where there is no
-    such list, nothing waits.
+    """The follower gets a delta's instances before the postponed list is understood. Without a postponed list
+    nothing
+    waits.
     """
     reported: list[list[str]] = []
     owed: list[list[Instance]] = []
@@ -129,7 +134,9 @@ def test_a_postponed_list_is_learned_after_the_delta(
 def test_a_server_restarted_during_a_reading_has_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It did not say yet since when it runs, and lists nothing already: a person's status is not lost."""
+    """An instance missing from the list of a server that turns out to be restarted keeps the status that a
+    person set.
+    """
     servers, out = Balanced(older(600)), Status.OUT_OF_SERVICE
     registry = behind_a_balancer(servers)
     persons = replace(instance("persons"), status=out, overridden_status=out)
@@ -149,7 +156,10 @@ def test_a_server_restarted_during_a_reading_has_forgotten(
 
 
 def test_a_server_that_starts_again_is_read_within_half_a_second() -> None:
-    """Nobody calls forgotten instances until then. One failure says little, and is followed by a pause."""
+    """After two failures in a row a server is asked again within half a second, because callers lack the
+    forgotten
+    instances until then. After the first failure the pause is longer.
+    """
     registry = behind_a_balancer(Balanced(older(600)))
     registry.reader.learn([], is_complete=True)
     seldom, error = registry.reader.pause_seconds, RegistryUnreachable("refused")
@@ -163,7 +173,10 @@ def test_a_server_that_starts_again_is_read_within_half_a_second() -> None:
 
 
 def test_a_server_that_refuses_us_is_asked_no_sooner() -> None:
-    """It runs, and hashes a wrong password each time: trying again at once helps nobody."""
+    """A server that refuses the credentials is never asked at the short pause: it runs, and an early retry
+    would not
+    help.
+    """
     registry = behind_a_balancer(Balanced(older(600)))
     registry.reader.learn([], is_complete=True)
     for _ in range(3):
@@ -174,7 +187,10 @@ def test_a_server_that_refuses_us_is_asked_no_sooner() -> None:
 def test_it_is_read_more_often_with_followers_and_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As for mirrors; not for syncers alone, which learn of each other by their own writes."""
+    """The registry is read more often while it changes and somebody follows it, as mirrors do; syncers alone
+    do not
+    need this.
+    """
     registry = behind_a_balancer(Balanced(older(600)))
     seldom = registry.reader.interval_seconds
     assert seldom > windows.FOLLOWED_INTERVAL
@@ -194,7 +210,9 @@ def test_it_is_read_more_often_with_followers_and_changes(
 
 
 def test_who_takes_over_looks_for_what_only_other_servers_hold() -> None:
-    """The server that was asked first had lost its memory: what is stale on the others is found, too."""
+    """After a take-over a stale instance is found on the second server, although the first one lost its
+    memory.
+    """
     stale = instance("stale")
     recorded = RecordingListener()
     registry = EurekaRegistry(TwoServers([stale]), Cluster("lab", "u"), "operator", 600.0)
@@ -210,9 +228,11 @@ def test_who_takes_over_looks_for_what_only_other_servers_hold() -> None:
 
 
 def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A removal that a frozen server missed is known to nobody any more when the leader before has ended.
-
-    What a stack removed meanwhile is not taken for registered: renewals would bring it back everywhere.
+    """A server that was away at the take-over is listed when it answers again, and its stale instances go to
+    their
+    owners: the former leader alone knew of their removal. A stack's instance there is not renewed, as
+    renewals would
+    restore it everywhere.
     """
     monkeypatch.setattr(windows, "RESTART_CHECK", 0.02)
     stale = instance("stale")
@@ -247,7 +267,7 @@ def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server that is asked first: it is not waited for as long as otherwise, nor asked for the list."""
+    """A take-over does not wait for a first server that hangs, and reads the list of the second one."""
     monkeypatch.setattr(windows, "GRACE", 30.0)
     hangs = threading.Event()
     asked: list[str] = []
@@ -277,8 +297,9 @@ def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_nothing_is_learned_of_another_cluster_of_the_name() -> None:
-    """Another cluster has our name, and a take-over is the first to read: its syncers' instances, of which we
-    have no syncer, would be taken for what deleted ones left behind.
+    """When another cluster uses our name, a take-over learns none of its instances and is refused: they would
+    look like
+    leftovers of deleted syncers.
     """
     metadata = {"eurekube.owner": OWNER, "eurekube.cluster-uid": "another"}
     recorded = RecordingListener()
@@ -297,7 +318,10 @@ def test_nothing_is_learned_of_another_cluster_of_the_name() -> None:
 
 
 def test_what_a_restarted_server_forgot_stands_on_the_others() -> None:
-    """Its list is not all there is: somebody else's instance may keep a place, or an address, from us."""
+    """After a server's restart the other servers' instances are read, too: one of another owner may occupy an
+    id or an
+    address.
+    """
     servers, foreign = TwoServers([instance("theirs")]), ("RATING", "theirs")
     registry = after_a_restart(servers)
     registry.start()
@@ -309,7 +333,9 @@ def test_what_a_restarted_server_forgot_stands_on_the_others() -> None:
 
 
 def test_what_nobody_can_be_asked_for_is_kept() -> None:
-    """A server came back empty while the one that holds it does not answer."""
+    """A known instance is kept while one server is empty after a restart and the other one does not
+    answer.
+    """
     servers, foreign = TwoServers([instance("theirs")]), ("RATING", "theirs")
     registry = after_a_restart(servers)
     registry.take_over(0)
@@ -320,7 +346,10 @@ def test_what_nobody_can_be_asked_for_is_kept() -> None:
 
 
 def test_what_registers_itself_beside_ours_has_us_look() -> None:
-    """Ours was registered before a list showed it; once for each change, and not for another application."""
+    """An owner is notified once when an instance registers itself in its application or leaves it; other
+    applications
+    do not count.
+    """
     recorded = RecordingListener()
     registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
     registry.table.listener = recorded
@@ -340,7 +369,10 @@ def test_what_registers_itself_beside_ours_has_us_look() -> None:
 
 
 def test_a_cluster_name_that_is_in_use_with_another_uid_is_refused() -> None:
-    """Also where only another server tells of it: the one that was listed was restarted a moment ago."""
+    """A reading raises when an instance has our cluster's name with another UID, even if only the second
+    server shows
+    it.
+    """
     whose = {"eurekube.owner": OWNER, "eurekube.cluster-uid": "another"}
     theirs = replace(instance("theirs"), metadata=whose)
     ours = replace(theirs, metadata={**whose, "eurekube.cluster-uid": "u"})
@@ -357,7 +389,7 @@ def test_a_cluster_name_that_is_in_use_with_another_uid_is_refused() -> None:
 
 
 def test_what_nobody_expected_ends_no_readings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The work between two readings runs on the thread that reads."""
+    """An unexpected error in the work between two readings does not end the thread that reads."""
     monkeypatch.setattr(windows, "RESTART_CHECK", 0.02)
     registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
     rounds: list[int] = []

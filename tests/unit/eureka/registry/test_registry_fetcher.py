@@ -1,4 +1,4 @@
-"""The whole registry, read again and again: what is as it was costs nothing."""
+"""Repeated reads of the whole registry, by lists and deltas; unchanged instances stay the same objects."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TICK_MS = 30_000
 
 
 class Server:
-    """Peers with one server, whose list changes on request."""
+    """A stand-in for Peers with one server, whose list a test changes."""
 
     url = URL
 
@@ -44,11 +44,11 @@ class Server:
         self.made = 0
 
     def list_by(self, read: Callable[[Server], list[Instance]]) -> list[Instance]:
-        """Ask the only one."""
+        """Read from the only server."""
         return read(self)
 
     def list_unless(self, fingerprint: bytes) -> tuple[bytes, list[Instance] | None]:
-        """A list of new objects, unless it is the one that was given last."""
+        """Return the list as new objects, or None if its fingerprint is unchanged."""
         found = str(self.version).encode()
         if found == fingerprint:
             return found, None
@@ -57,7 +57,7 @@ class Server:
 
 
 def test_an_answer_that_did_not_change_is_read_once() -> None:
-    """The same answer is the same list, instance by instance."""
+    """An unchanged answer gives the same list with the same instance objects, and is not parsed again."""
     server = Server()
     server.listed = [RATING, ORDER]
     listing = RegistryFetcher(server)  # type: ignore[arg-type]
@@ -68,7 +68,7 @@ def test_an_answer_that_did_not_change_is_read_once() -> None:
 
 
 def test_what_changed_is_new_and_the_rest_the_same() -> None:
-    """Of another answer, an instance that is as it was stays the object that it was."""
+    """In a changed answer, each unchanged instance stays the object that was read before."""
     server = Server()
     server.listed = [RATING, ORDER]
     listing = RegistryFetcher(server)  # type: ignore[arg-type]
@@ -81,7 +81,7 @@ def test_what_changed_is_new_and_the_rest_the_same() -> None:
 
 
 def test_what_is_gone_is_not_remembered() -> None:
-    """A list has what its answer has, and nothing of the one before."""
+    """An instance that the new list lacks is dropped."""
     server = Server()
     server.listed = [RATING, ORDER]
     listing = RegistryFetcher(server)  # type: ignore[arg-type]
@@ -91,7 +91,9 @@ def test_what_is_gone_is_not_remembered() -> None:
 
 
 def test_a_delta_is_applied_by_key() -> None:
-    """New, changed and removed items; an unchanged item stays the same object."""
+    """A delta adds, changes and removes instances by their keys; an unchanged instance stays the same
+    object.
+    """
     held = {one.key: one for one in (RATING, ORDER)}
     down = replace(ORDER, status=Status.DOWN)
     delta = Delta(1, "DOWN_1_UP_1_", {ORDER.key: down, RATING.key: replace(RATING)})
@@ -105,7 +107,7 @@ def test_a_delta_is_applied_by_key() -> None:
 
 
 def test_counts_that_do_not_fit_are_a_doubt() -> None:
-    """A change that was missed shows in how many there are of each status."""
+    """A delta is refused when its counts per status do not fit the result: a change was missed."""
     held = {one.key: one for one in (RATING, ORDER)}
     assert applied(held, Delta(1, "UP_3_", {})) is None
     assert applied(held, Delta(1, "OUT_OF_SERVICE_1_UP_1_", {})) is None
@@ -113,7 +115,7 @@ def test_counts_that_do_not_fit_are_a_doubt() -> None:
 
 
 def delta_text(*instances: dict[str, Any], version: str = "7") -> str:
-    """As a server writes it, one instance per application."""
+    """Return the text of a delta as a server writes it, one instance per application entry."""
     listed = [{"name": "RATING", "instance": one} for one in instances]
     return json.dumps(
         {"applications": {"versions__delta": version, "apps__hashcode": "UP_1_", "application": listed}}
@@ -132,7 +134,9 @@ WRITTEN = {
 
 
 def test_a_delta_is_read_as_servers_write_it() -> None:
-    """One object where a list is meant; metadata is no instance, whatever its keys are."""
+    """A delta is read with single objects in place of lists, and metadata in it is not taken for an
+    instance.
+    """
     delta = delta_from_text(delta_text({**WRITTEN, "actionType": "MODIFIED"}))
     assert (delta.version, delta.counts, list(delta.changes)) == (7, "UP_1_", [("RATING", "a")])
     assert delta_from_text(delta_text({**WRITTEN, "actionType": "DELETED"})).changes == {
@@ -142,12 +146,15 @@ def test_a_delta_is_read_as_servers_write_it() -> None:
 
 
 def lapsed(document: dict[str, Any]) -> frozenset[tuple[str, str]]:
-    """Return the delta of an eviction."""
+    """Return the keys that a delta with this item reports as evicted."""
     return delta_from_text(delta_text(document)).lapsed
 
 
 def test_evicted_instances_are_distinguished_from_deregistered() -> None:
-    """By the end of its lease, which servers call its last renewal, and which is twice as long as it says."""
+    """A deleted item counts as evicted when its eviction time lies after the end of its lease; servers allow
+    twice the
+    duration and call this end ``lastRenewalTimestamp``.
+    """
     lease = {"durationInSecs": 90, "lastRenewalTimestamp": 1_000_000, "evictionTimestamp": 1_090_001}
     gone = {**WRITTEN, "actionType": "DELETED", "leaseInfo": lease}
     assert lapsed(gone) == {("RATING", "a")}
@@ -164,14 +171,14 @@ STAMPED = {**WRITTEN, "lastUpdatedTimestamp": 1700, "lastDirtyTimestamp": 1600, 
 
 
 def held_of(document: dict[str, Any]) -> Instance:
-    """Return the delta's item of one instance."""
+    """Return the instance that a delta with this item reports."""
     (instance,) = delta_from_text(delta_text(document)).changes.values()
     assert instance is not None
     return instance
 
 
 def test_what_a_delta_repeats_is_not_made_again() -> None:
-    """Its text may differ all the same: a server says when each was renewed last."""
+    """An item that repeats a held instance gives the held object, even if the item's lease has changed."""
     held = held_of(STAMPED)
     again = {**STAMPED, "leaseInfo": {"lastRenewalTimestamp": 9}}
     (found,) = delta_from_text(delta_text(again), {held.key: held}).changes.values()
@@ -193,7 +200,9 @@ def test_what_a_delta_repeats_is_not_made_again() -> None:
     ],
 )
 def test_what_a_delta_changes_is_made_again(change: dict[str, Any]) -> None:
-    """The server stamps each change; a status that it enforces itself has no stamp."""
+    """A changed item gives a new object. The server stamps each change, except for a status that it
+    enforces itself.
+    """
     held = held_of(STAMPED)
     text = delta_text({**STAMPED, **change})
     assert delta_from_text(text, {held.key: held}) == delta_from_text(text)
@@ -201,7 +210,7 @@ def test_what_a_delta_changes_is_made_again(change: dict[str, Any]) -> None:
 
 
 def test_what_has_no_stamp_is_made_again() -> None:
-    """Another kind of server may leave it out."""
+    """An item without an update time, which another kind of server may send, is always parsed again."""
     unstamped = {key: value for key, value in STAMPED.items() if key != "lastUpdatedTimestamp"}
     held = held_of(unstamped)
     text = delta_text({**unstamped, "ipAddr": "10.0.0.9"})
@@ -217,7 +226,7 @@ def test_what_has_no_stamp_is_made_again() -> None:
     ],
 )
 def test_what_is_no_delta_cannot_be_read(text: str) -> None:
-    """Another server's answer is no delta without changes."""
+    """A text that is no delta raises, and is not read as a delta without changes."""
     with pytest.raises((ValueError, KeyError)):
         delta_from_text(text)
 
@@ -235,14 +244,17 @@ def test_what_is_no_delta_cannot_be_read(text: str) -> None:
     ],
 )
 def test_a_delta_with_an_unreadable_item_counts_for_the_others(odd: Any) -> None:
-    """The counts show whether the item exists: where they do not fit, the list is read."""
+    """An unreadable item of a delta is skipped, and the others are applied; counts that do not fit then cause
+    a full
+    list.
+    """
     other = {**WRITTEN, "instanceId": "other", "actionType": "ADDED"}
     delta = delta_from_text(delta_text(odd, other))
     assert set(delta.changes) == {("RATING", "other")}
 
 
 def test_a_delta_keeps_an_instance_that_no_request_can_name() -> None:
-    """It counts as an instance in each list, so that lists and deltas go on to fit."""
+    """An instance whose id fits into no URL is kept, so that the counts of lists and deltas still fit."""
     delta = delta_from_text(delta_text({**WRITTEN, "actionType": "ADDED", "instanceId": "a/b"}))
     (found,) = delta.changes.values()
     assert found is not None
@@ -252,14 +264,14 @@ def test_a_delta_keeps_an_instance_that_no_request_can_name() -> None:
 
 @dataclass
 class Following:
-    """A listing of a model server with default caches, and what the server held when it made each answer.
+    """A fetcher at a model server with default caches, and the registry at the time of each answer.
 
-    :ivar asked: the lists that were asked for.
-    :ivar delta_fails: the answer in place of the delta: None where it is refused.
+    :ivar asked: the requests since the last read began: "list" or "delta".
+    :ivar delta_fails: the failures of the next delta requests: an error, or None where the delta is refused.
     :ivar after_list: called when a list was answered.
-    :ivar silent: keys of which the server changed something that no delta tells, and no list so far.
-    :ivar others: servers of the same registry.
-    :ivar by_delta: the last list before one was understood that had been put off.
+    :ivar silent: keys of instances that changed without a delta, and that no list has shown since.
+    :ivar others: URLs of other servers of the same registry.
+    :ivar by_delta: the last result before a postponed list was understood.
     """
 
     cluster: EurekaCluster
@@ -275,17 +287,17 @@ class Following:
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """This server, and others that are never asked."""
+        """URLs of this server and of others, which are never asked."""
         return (self.url, *self.others)
 
     def __post_init__(self) -> None:
-        """Write down the registry whenever a list or a delta is made."""
+        """Make the fetcher, and record the registry whenever the server makes a list or a delta."""
         clock = self.cluster.clock
         self.listing = RegistryFetcher(cast("Any", self), lambda: (clock.now_ms - EPOCH_MS) / 1000)
         self.watch()
 
     def watch(self) -> None:
-        """The server, which is another one after a restart."""
+        """Record the answers of the server, which is a new object after a restart."""
         server = self.cluster.servers[URL]
         render, everything = server.render, CacheKey("Application", ALL)
 
@@ -297,21 +309,21 @@ class Following:
         server.caches.render = made
 
     def states(self) -> dict[tuple[str, str], tuple[str, str]]:
-        """Each instance's status, and that which was set over it."""
+        """Return each instance's status and override at the server."""
         leases = self.cluster.servers[URL].registry.all()
         return {(one.holder.app, one.holder.id): (one.holder.status, one.holder.overridden) for one in leases}
 
     def list_by(self, read: Callable[[Any], list[Instance]]) -> list[Instance]:
-        """Ask the only one."""
+        """Read from the only server."""
         return read(self)
 
     def list_unless(self, fingerprint: bytes) -> tuple[bytes, list[Instance] | None]:
-        """As the client of a server does."""
+        """Return the list, or None if its fingerprint is unchanged, as a server's client does."""
         found, understand = self.list_unread(fingerprint)
         return found, None if understand is None else understand()
 
     def list_unread(self, fingerprint: bytes) -> tuple[bytes, Callable[[], list[Instance]] | None]:
-        """A list that is understood later."""
+        """Request the list, and return its fingerprint and a function that parses it later."""
         self.asked.append("list")
         text = self.get("apps")
         now = self.states()
@@ -325,7 +337,7 @@ class Following:
     def changes_unless(
         self, fingerprint: bytes, read: Callable[[bytes], Delta] = delta_from_text
     ) -> tuple[bytes, Delta | None] | None:
-        """Answer with the delta unless it is as it was."""
+        """Return the delta, or None in its place if its fingerprint is unchanged."""
         self.asked.append("delta")
         if self.delta_fails:
             failure = self.delta_fails.pop(0)
@@ -337,11 +349,11 @@ class Following:
         return found, None if found == fingerprint else read(text.encode())
 
     def get(self, *path: str) -> str:
-        """Ask the server."""
+        """Return the server's answer to a GET request."""
         return self.send(ServerRequest("GET", path, headers=HEADERS))
 
     def send(self, request: ServerRequest) -> str:
-        """Ask the server anything."""
+        """Send a request to the server, and note the instances that it changes without a delta."""
         before, changes_before = self.states(), list(self.cluster.servers[URL].registry.changes)
         text = self.cluster.request(URL, request).text
         tells = list(self.cluster.servers[URL].registry.changes)[len(changes_before) :]
@@ -354,31 +366,31 @@ class Following:
         return text
 
     def read(self, *, wants_proofs: bool = False) -> list[Instance]:
-        """Return the listing; the requests for it are in ``asked``."""
+        """Return the fetched instances; the requests for them are in ``asked``."""
         self.asked.clear()
         self.by_delta = self.listing.read(self.started, in_doubt=False, wants_proofs=wants_proofs)
         return self.listing.read_deferred_list() if self.listing.has_deferred_list else self.by_delta
 
     def ids(self) -> list[str]:
-        """The ids of the same."""
+        """Fetch the registry, and return the sorted ids."""
         return sorted(one.instance_id for one in self.read())
 
     def register(self, instance_id: str, **more: Any) -> None:
-        """One instance of one application."""
+        """Register an instance of the application RATING."""
         document = {**Commands("x", 1).document("RATING", instance_id), "status": "UP", **more}
         document["overriddenStatus"] = "UNKNOWN"
         self.send(ServerRequest("POST", ("apps", "RATING"), headers=HEADERS, body={"instance": document}))
 
     def remove(self, instance_id: str) -> None:
-        """Remove it."""
+        """Deregister an instance of the application RATING."""
         self.send(ServerRequest("DELETE", ("apps", "RATING", instance_id), headers=HEADERS))
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
+        """Move the server's clock on."""
         self.cluster.clock.advance(int(seconds * 1000))
 
     def anchored(self) -> Following:
-        """A fetcher that holds two instances, and follows deltas."""
+        """Register two instances and read them, so that the fetcher follows deltas from now on."""
         self.register("a")
         self.register("b")
         assert self.ids() == ["a", "b"]
@@ -387,7 +399,9 @@ class Following:
 
 
 def following(since_tick_ms: int = 1000, **more: Any) -> Following:
-    """One whose time is so long after the server's last copy of its caches."""
+    """Return a fetcher whose clock is this many milliseconds after the server's last refresh of its
+    caches.
+    """
     return Following(EurekaCluster([URL], Clock(EPOCH_MS - EPOCH_MS % TICK_MS + since_tick_ms), **more))
 
 
@@ -403,15 +417,15 @@ def _evict_and_remove(one: Following) -> None:
 
 
 def shown(instances: Sequence[Instance], but: set[tuple[str, str]]) -> dict[tuple[str, str], Instance]:
-    """To compare with others."""
+    """Return the instances by key, without those of ``but``."""
     return {one.key: one for one in instances if one.key not in but}
 
 
 @pytest.mark.parametrize("use_read_only_cache", [True, False])
 def test_whatever_happens_deltas_show_what_the_registry_was(*, use_read_only_cache: bool) -> None:
-    """Random histories: what is read is the list as it is answered, or the registry when the delta was made.
-
-    What a renewal does to a status is reported by no delta, so that it may be missing until the next list.
+    """In random histories a read gives the current list, or the registry at the time of the last delta. A
+    status that
+    only a renewal changed is in no delta, and may be missing until the next list.
     """
     followed = 0
     for seed in range(60):
@@ -438,7 +452,9 @@ def test_whatever_happens_deltas_show_what_the_registry_was(*, use_read_only_cac
 
 
 def test_deltas_are_followed_from_list_to_list() -> None:
-    """In five minutes of changes the list is read once; each change is seen when a list would show it."""
+    """During five minutes of changes the list is read once, and deltas show each change as soon as a list
+    would.
+    """
     one = following().anchored()
     for number in range(int(windows.LIST_INTERVAL / 15)):
         one.register(f"c{number}")
@@ -452,7 +468,7 @@ def test_deltas_are_followed_from_list_to_list() -> None:
 
 
 def followed_for(one: Following, seconds: float) -> None:
-    """It is read each 15 s, and something changes each time."""
+    """Read the registry each 15 s during this time, with one change before each read."""
     for number in range(int(seconds / 15)):
         one.register(f"x{number % 2}", hostName=f"host-{number}")
         one.wait(15)
@@ -460,7 +476,9 @@ def followed_for(one: Following, seconds: float) -> None:
 
 
 def test_what_a_delta_tells_waits_for_no_list() -> None:
-    """The list of every five minutes is asked for before it, and understood after that was passed on."""
+    """When the list of every five minutes is due, the delta's result is returned first, and the list is
+    parsed later.
+    """
     one = following().anchored()
     followed_for(one, windows.LIST_INTERVAL)
     one.register("c")
@@ -477,7 +495,9 @@ def test_what_a_delta_tells_waits_for_no_list() -> None:
 
 
 def test_the_list_that_was_put_off_is_believed() -> None:
-    """One that came and one that went, and no delta reported: the counts are the same."""
+    """A postponed list corrects a registration and a removal that no delta reported and whose counts
+    cancel out.
+    """
     one = following().anchored()
     followed_for(one, windows.LIST_INTERVAL)
     one.register("c")
@@ -491,7 +511,10 @@ def test_the_list_that_was_put_off_is_believed() -> None:
 
 
 def test_a_postponed_list_takes_nothing_back_that_a_delta_reported() -> None:
-    """The server renewed its caches between the two answers: the delta is the newer one."""
+    """A postponed list that is older than the delta, as caches were refreshed between them, undoes none of
+    the delta's
+    changes.
+    """
     one = following().anchored()
     followed_for(one, windows.LIST_INTERVAL)
     one.register("d")
@@ -517,7 +540,7 @@ def test_a_postponed_list_takes_nothing_back_that_a_delta_reported() -> None:
 
 @pytest.mark.parametrize("failure", [None, RegistryUnreachable("away", url=URL)])
 def test_a_list_is_not_put_off_for_a_delta_that_does_not_come(failure: RegistryUnreachable | None) -> None:
-    """The list was read, which is what counts."""
+    """When the delta beside a due list fails, the list is used at once, and the next read is a list."""
     one = following().anchored()
     followed_for(one, windows.LIST_INTERVAL)
     one.register("c")
@@ -533,7 +556,10 @@ def test_a_list_is_not_put_off_for_a_delta_that_does_not_come(failure: RegistryU
 
 
 def test_departures_before_the_first_delta_are_reported() -> None:
-    """A reader that begins, as a new leader, has the proof of the last minutes; not of who is back."""
+    """When a reader begins, as a new leader does, its first delta reports removals of the last minutes,
+    except of
+    instances that are back.
+    """
     one = following()
     reported: list[tuple[str, str]] = []
     one.listing.removals_seen = reported.extend
@@ -547,7 +573,7 @@ def test_departures_before_the_first_delta_are_reported() -> None:
 
 
 def test_a_delta_older_than_the_list_brings_nothing_back() -> None:
-    """Others had asked for the delta before, so that it is of the last half minute; the list is of now."""
+    """A cached delta that is up to half a minute older than the list does not restore a removed instance."""
     one = following()
     one.register("a")
     one.register("b")
@@ -567,7 +593,7 @@ def test_a_delta_older_than_the_list_brings_nothing_back() -> None:
 
 
 def test_a_delta_newer_than_the_list_leaves_nothing_out() -> None:
-    """The first delta that a server ever makes is of now, and stays until something else changes."""
+    """A server's first delta, which is newer than its list and stays cached, hides no instance for long."""
     one = following()
     one.register("a")
     one.get("apps")
@@ -584,7 +610,7 @@ def test_a_delta_newer_than_the_list_leaves_nothing_out() -> None:
 
 
 def test_a_reader_that_was_away_reads_the_list() -> None:
-    """The server may have forgotten the change of one that came and of one that went."""
+    """After a pause longer than a server keeps changes for deltas, the list is read."""
     one = following().anchored()
     one.remove("a")
     one.register("c")
@@ -596,7 +622,9 @@ def test_a_reader_that_was_away_reads_the_list() -> None:
 
 
 def test_a_delta_that_stays_the_same_is_compared_with_the_list() -> None:
-    """It may have been made while an instance came, which the server would show after minutes only."""
+    """After minutes with an unchanged delta the list is read: a server can cache a delta that misses a
+    registration.
+    """
     one = following().anchored()
     server = one.cluster.servers[URL]
 
@@ -613,7 +641,10 @@ def test_a_delta_that_stays_the_same_is_compared_with_the_list() -> None:
 
 
 def test_a_server_that_made_no_answers_for_minutes_is_listed() -> None:
-    """Something stopped it: what it forgot meanwhile stands in no delta, and counts may fit."""
+    """When a server's caches stood still for minutes, the list is read: its next delta may miss changes whose
+    counts
+    cancel out.
+    """
     one = following().anchored()
     caches = one.cluster.servers[URL].caches
     caches.close()
@@ -629,7 +660,9 @@ def test_a_server_that_made_no_answers_for_minutes_is_listed() -> None:
 
 
 def test_a_server_that_counts_its_deltas_again_is_listed() -> None:
-    """It was restarted a moment ago, or is another one, although the counts fit."""
+    """When the version of a delta is lower than before, as after a restart, the list is read even if the
+    counts fit.
+    """
     one = following().anchored()
     one.wait(15)
     one.register("b")
@@ -645,7 +678,10 @@ def test_a_server_that_counts_its_deltas_again_is_listed() -> None:
 
 
 def test_what_no_delta_tells_is_seen_by_the_counts() -> None:
-    """A status that changed in silence is a doubt, and deltas rest until it is over."""
+    """A status change that no delta reports is noticed by the counts; lists are then read for some minutes in
+    place of
+    deltas.
+    """
     one = following().anchored()
     for _ in range(14):  # until the server has forgotten that "a" came
         one.wait(15)
@@ -666,7 +702,7 @@ def test_what_no_delta_tells_is_seen_by_the_counts() -> None:
 
 
 def test_another_server_is_listed() -> None:
-    """One that was started since, and one of which nobody knows when it was."""
+    """The list is read when the server's start time has changed or is unknown."""
     one = following().anchored()
     one.wait(15)
     one.read()
@@ -681,7 +717,7 @@ def test_another_server_is_listed() -> None:
 
 
 def test_who_doubts_has_the_list() -> None:
-    """The deltas are not even requested; they are followed from the next list on."""
+    """A read in doubt requests only the list; deltas are followed again after the next list."""
     one = following().anchored()
     one.asked.clear()
     one.listing.read(STARTED, in_doubt=True)
@@ -693,7 +729,7 @@ def test_who_doubts_has_the_list() -> None:
 
 
 def test_a_list_is_believed_after_deltas_although_it_is_as_it_was() -> None:
-    """The answer is the one that was read last, but what is held went on since."""
+    """A list with an unchanged fingerprint is still used after deltas have changed the held instances."""
     one = following().anchored()
     one.cluster.servers[URL].caches.read_only.pop(CacheKey("Application", DELTA))
     one.register("c")
@@ -705,7 +741,7 @@ def test_a_list_is_believed_after_deltas_although_it_is_as_it_was() -> None:
 
 @pytest.mark.parametrize("begins", [True, False])
 def test_a_server_without_deltas_is_listed(*, begins: bool) -> None:
-    """They may be switched off there; it is asked again after some minutes."""
+    """A server that refuses deltas is asked for lists only, and for a delta again after some minutes."""
     one = following()
     if begins:
         one.delta_fails = [None]
@@ -724,7 +760,9 @@ def test_a_server_without_deltas_is_listed(*, begins: bool) -> None:
 
 
 def test_a_delta_that_is_not_answered_beside_the_list_rests() -> None:
-    """The list was read, which is what counts: deltas are asked for again after some minutes."""
+    """When the delta beside a list fails, the list is used, and deltas are requested again after some
+    minutes.
+    """
     one = following()
     one.delta_fails = [RegistryUnreachable("away", url=URL)]
     one.anchored()
@@ -738,7 +776,10 @@ def test_a_delta_that_is_not_answered_beside_the_list_rests() -> None:
 
 @pytest.mark.parametrize("wants_proofs", [False, True])
 def test_a_delta_that_outweighs_the_list_rests(wants_proofs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under churn it repeats more than there is; who wants proofs of who left goes on with it."""
+    """When a delta has more items than the list, as under churn, lists are read for some minutes; a reader
+    that wants
+    proofs of removals goes on with deltas.
+    """
     monkeypatch.setattr(registry_fetcher, "FEWEST_THAT_OUTWEIGH", 5)
     one = following().anchored()
     for number in range(8):
@@ -759,7 +800,10 @@ def test_a_delta_that_outweighs_the_list_rests(wants_proofs: bool, monkeypatch: 
 
 @pytest.mark.parametrize("others", [(), ("http://other",)])
 def test_of_several_servers_who_was_evicted_has_not_left(others: tuple[str, ...]) -> None:
-    """One that hears nothing from the others evicts what renews with them."""
+    """An eviction counts as a removal only at a single server: one of several servers may lack renewals that
+    the others
+    get.
+    """
     one = following().anchored()
     one.others = others
     reported: list[tuple[str, str]] = []
@@ -772,7 +816,7 @@ def test_of_several_servers_who_was_evicted_has_not_left(others: tuple[str, ...]
 
 
 def away(one: Following) -> None:
-    """The server answers no delta, and then as before: the first list after it is read in doubt."""
+    """Let one delta request fail, and read the first list after it in doubt."""
     one.delta_fails = [RegistryUnreachable("away", url=URL)]
     with pytest.raises(RegistryUnreachable):
         one.read()
@@ -782,7 +826,9 @@ def away(one: Following) -> None:
 
 
 def test_departures_while_the_server_was_away_are_reported() -> None:
-    """The delta is read again as soon as the list is, and not minutes later: it still has the proof."""
+    """After an outage the delta is read again with the next list, and still reports removals during the
+    outage.
+    """
     one = following().anchored()
     reported: list[tuple[str, str]] = []
     one.listing.removals_seen = reported.extend
@@ -801,7 +847,10 @@ def test_departures_while_the_server_was_away_are_reported() -> None:
 
 @pytest.mark.parametrize("wants_proofs", [False, True])
 def test_deregistrations_are_reported_while_the_list_is_in_doubt(wants_proofs: bool) -> None:
-    """Of an eviction nobody knows yet whether another server has its renewals."""
+    """A read in doubt that wants proofs reports deregistrations as removals, and evictions separately:
+    another server
+    may still get an evicted instance's renewals.
+    """
     one = following().anchored()
     left: list[tuple[str, str]] = []
     evicted: list[tuple[str, str]] = []
@@ -816,7 +865,7 @@ def test_deregistrations_are_reported_while_the_list_is_in_doubt(wants_proofs: b
 
 
 def test_who_came_back_after_the_outage_has_not_left() -> None:
-    """The delta is that of the list's server, and what the list has stands, whatever came before."""
+    """An instance that the list has after an outage is not reported as removed, whatever the delta says."""
     one = following().anchored()
     reported: list[tuple[str, str]] = []
     one.listing.removals_seen = reported.extend
@@ -829,7 +878,10 @@ def test_who_came_back_after_the_outage_has_not_left() -> None:
 
 
 def test_deltas_that_go_unanswered_again_rest() -> None:
-    """A server that answers lists and hangs over deltas costs two readings, and no more for some minutes."""
+    """After a second failed delta, lists are read for some minutes, so that a server that hangs over deltas
+    costs two
+    readings only.
+    """
     one = following().anchored()
     away(one)
     one.wait(15)
@@ -846,7 +898,7 @@ def test_deltas_that_go_unanswered_again_rest() -> None:
 
 
 def test_an_outage_of_long_ago_is_forgotten() -> None:
-    """Each outage is one of its own: the one before does not make deltas rest."""
+    """Outages that lie minutes apart are not counted together, and deltas are requested again after each."""
     one = following().anchored()
     for _ in range(3):
         away(one)

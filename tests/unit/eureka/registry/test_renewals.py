@@ -1,4 +1,4 @@
-"""Renewals against a registry that can be held up, forgets, and fails."""
+"""Renewals at a fake registry that can be held up, forget instances, and fail."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Key = tuple[str, str]
 
 
 def instance(number: int = 1, renewal_interval_seconds: int = 30) -> Instance:
-    """An instance of its own key."""
+    """Return an instance with a key of its own."""
     return Instance(
         "rating",
         f"rating-{number}",
@@ -53,7 +53,7 @@ class FakePeer:
         return self.url
 
     def batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
-        """Take heartbeats, one answer for each."""
+        """Take a batch of heartbeats, and return one answer for each."""
         if self.away:
             raise RegistryUnreachable(f"{self.url} is away", url=self.url)
         self.sizes.append(len(items))
@@ -89,12 +89,12 @@ class FakePeers:
         return self.batches
 
     def renew(self, renewed: Instance, turn: int) -> bool:
-        """Take a plain renewal; 404 for what was forgotten."""
+        """Take a plain renewal, and return whether the instance is held."""
         self.turns.append(turn)
         return self.answer(renewed.key, None).status_code != 404
 
     def answer(self, key: Key, peer: FakePeer | None) -> ItemResponse:
-        """Return the end of one renewal."""
+        """Return the answer to one renewal, after the delay and the gate, or raise the error set for it."""
         with self._lock:
             self.waiting += 1
             self.most_at_once = max(self.most_at_once, self.waiting)
@@ -119,7 +119,7 @@ class FakePeers:
 
 
 class Listening:
-    """A listener of the renewals' findings."""
+    """A listener that records what renewals find."""
 
     def __init__(self) -> None:
         self.lost: list[tuple[Instance, Any]] = []
@@ -129,18 +129,18 @@ class Listening:
         self.error: Exception | None = None
 
     def missing(self, instances: Sequence[Instance], peer: Any) -> None:
-        """Remember it, or fail."""
+        """Record the missing instances, or raise the error of the test."""
         self.lost += [(one, peer) for one in instances]
         self.missing_counts.append(len(instances))
         if self.error:
             raise self.error
 
     def newer(self, stored: Instance) -> None:
-        """Remember it."""
+        """Record the newer version that a server holds."""
         self.newer_ones.append(stored)
 
     def answers_again(self, peer: Any) -> None:
-        """Remember it."""
+        """Record the server that answers again."""
         self.again.append(peer)
 
 
@@ -149,13 +149,13 @@ Start = Callable[..., Renewals]
 
 @pytest.fixture
 def listener() -> Listening:
-    """Return the listener."""
+    """Return a listener that records findings."""
     return Listening()
 
 
 @pytest.fixture
 def start(listener: Listening, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Start renewals in which a tick is a hundredth of a second."""
+    """Yield a function that starts renewals with a tick of 0.02 s."""
     monkeypatch.setattr(windows, "RENEWAL_TICK", 0.02)
     monkeypatch.setattr(windows, "FIRST_RENEWAL", 0.1)
     monkeypatch.setattr(windows, "FIRST_RETRY", 0.02)
@@ -175,7 +175,7 @@ def start(listener: Listening, monkeypatch: pytest.MonkeyPatch) -> Iterator[Star
 
 
 def test_everything_is_renewed_again_and_again(start: Start) -> None:
-    """Each instance is renewed within the interval, whatever came when."""
+    """All instances are renewed in each round, just registered or not."""
     peers = FakePeers()
     renewals = start(peers)
     for number in range(20):
@@ -191,7 +191,7 @@ def test_everything_is_renewed_again_and_again(start: Start) -> None:
 
 
 def test_a_servers_losses_are_reported_together(start: Start, listener: Listening) -> None:
-    """A server that lost its memory is asked for everything first: what it lacks is notified of once."""
+    """After a server lost its memory, all instances that it lacks are reported in one call."""
     peers = FakePeers(batches=True)
     renewals = start(peers, interval_seconds=60.0)
     count = 3 * MOST_ITEMS
@@ -205,7 +205,7 @@ def test_a_servers_losses_are_reported_together(start: Start, listener: Listenin
 
 
 def test_the_interval_is_kept(start: Start) -> None:
-    """Between two renewals of one instance there is the interval; the machine may hold up some of them."""
+    """The median time between two renewals of an instance is about the interval."""
     peers = FakePeers()
     renewals = start(peers, interval_seconds=0.3)
     for number in range(10):
@@ -218,7 +218,10 @@ def test_the_interval_is_kept(start: Start) -> None:
 
 
 def test_everything_is_renewed_twice_a_minute_at_least(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers count on it, whatever an instance promises; fewer push them towards self-preservation."""
+    """Instances with a longer renewal interval are renewed each 30 s, too: servers expect this, and fewer
+    renewals
+    bring self-preservation nearer.
+    """
     passed = [elapsed_seconds()]
     monkeypatch.setattr(module, "elapsed_seconds", lambda: passed[0])
     peers = FakePeers()
@@ -239,7 +242,7 @@ def test_everything_is_renewed_twice_a_minute_at_least(start: Start, monkeypatch
 
 
 def test_a_shorter_promise_is_kept(start: Start) -> None:
-    """An instance that promises to renew sooner than the interval is renewed as it promised."""
+    """An instance whose own renewal interval is shorter than the general one is renewed at its own."""
     peers = FakePeers()
     renewals = start(peers, interval_seconds=60)
     renewals.add(instance(renewal_interval_seconds=1), just_registered=True)
@@ -247,7 +250,7 @@ def test_a_shorter_promise_is_kept(start: Start) -> None:
 
 
 def test_a_promise_that_becomes_shorter_is_kept(start: Start) -> None:
-    """At once, not only after what was planned by the longer one."""
+    """When an instance's renewal interval becomes shorter, the new interval holds at once."""
     peers = FakePeers()
     renewals = start(peers, interval_seconds=60)
     renewals.add(instance(renewal_interval_seconds=60), just_registered=True)
@@ -256,7 +259,7 @@ def test_a_promise_that_becomes_shorter_is_kept(start: Start) -> None:
 
 
 def test_renewals_are_spread(start: Start) -> None:
-    """Registrations of one moment are not renewed at one moment."""
+    """The first renewals of instances registered at one moment are spread over the interval."""
     peers = FakePeers()
     renewals = start(peers, interval_seconds=1.0)
     for number in range(100):
@@ -268,7 +271,9 @@ def test_renewals_are_spread(start: Start) -> None:
 
 @pytest.mark.parametrize("batches", [False, True])
 def test_a_removal_waits_for_its_renewal_in_flight(start: Start, batches: bool) -> None:
-    """When a removal returns no renewal is under way that could bring the instance back."""
+    """A removal returns only when no renewal is under way that could restore the instance, and no renewal
+    follows.
+    """
     peers = FakePeers(batches=batches)
     renewals = start(peers)
     peers.gate.clear()
@@ -293,12 +298,12 @@ def test_a_removal_waits_for_its_renewal_in_flight(start: Start, batches: bool) 
 
 
 def test_a_removal_of_what_is_not_renewed_returns_at_once(start: Start) -> None:
-    """Nothing to renew is nothing to wait for."""
+    """The removal of an instance that is not renewed does not wait."""
     start(FakePeers()).remove(instance().key)
 
 
 def test_what_the_server_does_not_hold_is_reported_once(start: Start, listener: Listening) -> None:
-    """A plain renewal that finds nothing (404) is reported, and is the last one."""
+    """A plain renewal that is answered with 404 is reported, and the instance is not renewed again."""
     peers = FakePeers()
     peers.forgotten = {instance().key}
     renewals = start(peers)
@@ -314,7 +319,7 @@ def test_what_the_server_does_not_hold_is_reported_once(start: Start, listener: 
 
 
 def test_what_came_back_is_renewed_again(start: Start, listener: Listening) -> None:
-    """After it was missing and registered again, it is renewed as before."""
+    """An instance that was missing is renewed again after it is registered again."""
     peers = FakePeers()
     peers.forgotten = {instance().key}
     renewals = start(peers)
@@ -328,7 +333,7 @@ def test_what_came_back_is_renewed_again(start: Start, listener: Listening) -> N
 @pytest.mark.parametrize("error", [RegistryUnreachable("away"), RuntimeError("odd")])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_failure_is_retried(start: Start, error: Exception) -> None:
-    """A renewal that fails, however, is tried again soon, and counted."""
+    """A renewal that fails with any error is counted and soon tried again."""
     peers = FakePeers()
     peers.error = error
     renewals = start(peers, interval_seconds=60)
@@ -340,7 +345,9 @@ def test_a_failure_is_retried(start: Start, error: Exception) -> None:
 
 
 def test_a_refused_renewal_waits_for_its_turn(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """Asking again at once would change nothing; the others go on, and who it is is said once."""
+    """A renewal refused with 400 is tried again after its interval only, and logged once; others are not
+    delayed.
+    """
     peers = FakePeers()
     peers.errors = {instance().key: RegistryRejected("PUT: answered 400", status_code=400)}
     renewals = start(peers, interval_seconds=0.4)
@@ -358,7 +365,7 @@ def test_a_refused_renewal_waits_for_its_turn(start: Start, caplog: pytest.LogCa
 
 
 def test_one_thread_tries_while_no_server_answers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others wait for what it finds; then all go on at once."""
+    """While no server answers, one thread retries and the others wait; all continue once a retry succeeds."""
     monkeypatch.setattr(windows, "FIRST_RETRY", 0.2)
     monkeypatch.setattr(windows, "RETRY", 0.2)
     peers = FakePeers()
@@ -376,7 +383,7 @@ def test_one_thread_tries_while_no_server_answers(start: Start, monkeypatch: pyt
 
 
 def test_more_threads_where_servers_are_slow(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight at once would be too few for the interval."""
+    """With slow servers more than eight threads renew, up to a maximum, until the renewals are on time."""
     monkeypatch.setattr(windows, "RENEWAL_WAITS", 0.2)
     peers = FakePeers()
     peers.seconds = 0.1
@@ -392,7 +399,7 @@ def test_more_threads_where_servers_are_slow(start: Start, monkeypatch: pytest.M
 def test_who_falls_behind_says_so(
     start: Start, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once, with how many wait; and once more when all is on time again."""
+    """Late renewals are logged once with their number, and once more when they are on time again."""
     monkeypatch.setattr(windows, "RENEWAL_WAITS", 60.0)
     peers = FakePeers()
     peers.seconds = 0.1
@@ -410,7 +417,7 @@ def test_who_falls_behind_says_so(
 def test_a_server_gets_what_it_lacks_while_there_is_more_to_do(
     start: Start, listener: Listening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sender that is never idle would keep it to itself."""
+    """Missing instances are reported even while the sender is never idle."""
     monkeypatch.setattr(windows, "MISSING_GATHERED", 0.1)
     peers = FakePeers(batches=True)
     peers.seconds = 0.002
@@ -424,7 +431,7 @@ def test_a_server_gets_what_it_lacks_while_there_is_more_to_do(
 
 
 def test_a_listener_that_fails_stops_nothing(start: Start, listener: Listening) -> None:
-    """Renewals go on when nobody looks after what they found."""
+    """Renewals continue after the listener of their findings raises."""
     listener.error = RuntimeError("odd")
     peers = FakePeers()
     peers.forgotten = {instance().key}
@@ -435,7 +442,9 @@ def test_a_listener_that_fails_stops_nothing(start: Start, listener: Listening) 
 
 
 def test_new_contents_are_renewed_from_then_on(start: Start, listener: Listening) -> None:
-    """An instance added again under its key is renewed with its new contents, once an interval."""
+    """An instance added again under its key replaces the earlier contents, and is renewed once per
+    interval.
+    """
     peers = FakePeers()
     renewals = start(peers)
     renewals.add(instance(), just_registered=True)
@@ -448,7 +457,7 @@ def test_new_contents_are_renewed_from_then_on(start: Start, listener: Listening
 
 
 def test_many_are_renewed_in_batches_on_every_server(start: Start) -> None:
-    """Batches reach each server, and none is larger than servers send each other."""
+    """Batches go to each server, with at most 250 items each."""
     peers = FakePeers(("http://one/eureka", "http://two/eureka"), batches=True)
     renewals = start(peers)
     for number in range(600):
@@ -460,12 +469,12 @@ def test_many_are_renewed_in_batches_on_every_server(start: Start) -> None:
 
 
 def test_a_batch_is_no_larger_than_servers_send_each_other() -> None:
-    """Renewals, registrations and removals are split alike."""
+    """600 items are split into batches of at most 250, the size that servers use between each other."""
     assert [len(chunk) for chunk in chunks(range(600))] == [250, 250, 100]
 
 
 def test_a_server_that_lacks_one_says_which_server(start: Start, listener: Listening) -> None:
-    """In batches a 404 names its server, and the others' renewals go on."""
+    """A 404 within a batch is reported with its server, and the instance is still renewed at the others."""
     peers = FakePeers(("http://one/eureka", "http://two/eureka"), batches=True)
     peers.forgotten = {instance().key}
     renewals = start(peers)
@@ -475,7 +484,7 @@ def test_a_server_that_lacks_one_says_which_server(start: Start, listener: Liste
 
 
 def test_a_newer_version_is_reported(start: Start, listener: Listening) -> None:
-    """A 409 renews all the same, and the version that the server holds is reported."""
+    """A 409 within a batch counts as a renewal, and the newer version that the server holds is reported."""
     peers = FakePeers(batches=True)
     stored = replace(instance(), last_dirty_timestamp_ms=7)
     peers.stored = {instance().key: stored}
@@ -487,8 +496,9 @@ def test_a_newer_version_is_reported(start: Start, listener: Listening) -> None:
 
 
 def test_a_server_that_is_away_delays_nobody_else(start: Start, listener: Listening) -> None:
-    """Batches to a server that is away are tried again; the other servers' go on, and its return is
-    reported."""
+    """Batches to a server that is away are retried without delaying other servers, and its return is
+    reported.
+    """
     peers = FakePeers(("http://one/eureka", "http://two/eureka"), batches=True)
     one, two = peers.peers
     one.away = True
@@ -503,7 +513,7 @@ def test_a_server_that_is_away_delays_nobody_else(start: Start, listener: Listen
 
 
 def test_renewals_of_one_instance_are_counted(start: Start) -> None:
-    """Plain renewals say which of the instance's they are, so that servers can take turns."""
+    """Each plain renewal has its number among the instance's renewals, so that servers can take turns."""
     peers = FakePeers()
     start(peers).add(instance(), just_registered=False)
     wait_until(lambda: len(peers.turns) > 3, "four renewals", WAIT_SECONDS)
@@ -511,7 +521,10 @@ def test_renewals_of_one_instance_are_counted(start: Start) -> None:
 
 
 def test_a_server_that_batches_never_reach(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a while plain renewals are sent as well, which the other servers forward to it."""
+    """While batches to one server fail for long, plain renewals are sent as well: the other servers replicate
+    them to
+    it.
+    """
     monkeypatch.setattr(windows, "PLAIN_RENEWALS_AFTER", 0.5)
     peers = FakePeers(("http://one/eureka", "http://two/eureka"), batches=True)
     peers.peers[0].away = True
@@ -532,7 +545,7 @@ def test_a_server_that_batches_never_reach(start: Start, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("batches", [False, True])
 def test_all_at_once(start: Start, batches: bool) -> None:
-    """When a server may have forgotten everything, everything is renewed there without waiting."""
+    """``renew_all_now`` renews every instance at once, as a server may have lost its memory."""
     peers = FakePeers(batches=batches)
     renewals = start(peers, interval_seconds=600)
     for number in range(20):
@@ -544,7 +557,7 @@ def test_all_at_once(start: Start, batches: bool) -> None:
 
 @pytest.mark.parametrize("batches", [False, True])
 def test_some_soon(start: Start, batches: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A possible removal by mistake is renewed once besides its turn, and nothing else is."""
+    """``renew_soon`` renews the named instances once outside their turn, and no other ones."""
     monkeypatch.setattr(windows, "REPLICATED", 0.1)
     peers = FakePeers(batches=batches)
     renewals = start(peers, interval_seconds=600)
@@ -557,7 +570,7 @@ def test_some_soon(start: Start, batches: bool, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_stop_waits_for_what_is_in_flight(start: Start) -> None:
-    """After the stop nothing is renewed any more."""
+    """A stop waits for renewals under way, and no renewal follows it."""
     peers = FakePeers()
     renewals = start(peers)
     peers.gate.clear()
@@ -577,7 +590,10 @@ def test_a_stop_waits_for_what_is_in_flight(start: Start) -> None:
 
 
 def test_a_machine_that_slept(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a sleep all that was missed is renewed at once, and spread over the interval afterwards."""
+    """After the machine slept, all missed renewals are sent at once, and the following ones are spread over
+    the
+    interval.
+    """
     slept = [0.0]
     awake = elapsed_seconds
     monkeypatch.setattr(module, "elapsed_seconds", lambda: awake() + slept[0])
@@ -597,7 +613,10 @@ def test_a_machine_that_slept(start: Start, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_standing_by_ends_every_renewal(start: Start) -> None:
-    """Those in flight included; what is added meanwhile is not renewed, and what is added later is."""
+    """Standing by waits for renewals under way and drops all instances; instances added meanwhile are not
+    renewed,
+    those added after the resumption are.
+    """
     peers = FakePeers()
     renewals = start(peers)
     renewals.add(instance(1), just_registered=False)

@@ -1,4 +1,4 @@
-"""Instances in doubt: what was removed, may come late, is missing, or is listed no more."""
+"""Repair of instances in doubt: removed ones, late ones, missing ones, and ones that lists lack."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ KEY: Key = HERE.key
 
 
 def test_what_was_removed_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that was away may hold it still, and tell the others of it."""
+    """A removed instance is looked for at each server and deregistered again: a server that was away may
+    still hold and
+    replicate it.
+    """
     monkeypatch.setattr(windows, "SWEEP", (0.0,))
     removed = instance("removed")
     servers = Holding(removed)
@@ -56,7 +59,9 @@ def test_what_was_removed_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_owner_learns_when_a_self_registered_neighbour_left() -> None:
-    """Known by an uncached read, so that the list is not believed and it is asked for."""
+    """The owner is notified when an uncached read shows that a self-registered instance of its application
+    has left.
+    """
     ours, itself = instance("pod"), replace(instance("itself"), metadata={})
     servers, recorded = Holding(ours), RecordingListener()
     registry = servers.registry()
@@ -71,7 +76,7 @@ def test_the_owner_learns_when_a_self_registered_neighbour_left() -> None:
 def test_a_server_that_refuses_a_status_is_swept_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Dead instances leave it all the same."""
+    """A server that refuses a status update still gets the removals of dead instances."""
     up, dead = instance("vm"), instance("dead")
     servers = Holding(up, dead)
     registry = servers.registry()
@@ -98,7 +103,10 @@ def test_a_server_that_refuses_a_status_is_swept_all_the_same(
 
 
 def test_what_one_server_behind_the_url_still_holds_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another one that is asked in its place does not know it, and tells nobody of a removal."""
+    """Behind a load balancer a removal is repeated until it reaches the server that holds the instance: the
+    others
+    answer 404 and replicate nothing.
+    """
     dead = instance("dead")
     servers = Balanced(older(0), older(30), older(60))
     registry = behind_a_balancer(servers)
@@ -119,7 +127,7 @@ def test_what_one_server_behind_the_url_still_holds_is_removed(monkeypatch: pyte
 
 
 def test_one_read_that_is_refused_for_good_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy may refuse one id whenever it is asked for; the other dead instances are removed."""
+    """When a proxy refuses to read one id, the other dead instances are still removed."""
     odd, dead = instance("odd"), instance("dead")
     servers = Holding(odd, dead)
     peer = servers.peers[0]
@@ -151,8 +159,10 @@ def test_one_read_that_is_refused_for_good_stops_no_other(monkeypatch: pytest.Mo
 def test_an_out_of_service_at_all_servers_is_a_persons(
     stands_at: tuple[int, ...], just_now_seconds: float, is_ours: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless ours was set just now; at some servers only it was reported again by a server within a
-    minute."""
+    """OUT_OF_SERVICE at all servers counts as set by a person, unless the operator set it just now; at some
+    servers
+    only, a server has replicated the operator's late.
+    """
     monkeypatch.setattr(windows, "ANOTHERS_STATUS", 0.0)
     monkeypatch.setattr(windows, "OUR_STATUS", just_now_seconds)
     up = instance("vm")
@@ -172,7 +182,10 @@ def test_an_out_of_service_at_all_servers_is_a_persons(
 
 
 def test_an_out_of_service_after_a_pod_was_removed_with_ours_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pod of the same name that follows finds it at every server, however long the last one drained."""
+    """OUT_OF_SERVICE at all servers counts as the operator's for a pod whose predecessor of the same name was
+    removed
+    while it drained.
+    """
     monkeypatch.setattr(windows, "SWEEP", (0.0,))
     up = instance("vm")
     leaving = replace(up, metadata={**up.metadata, "eurekube.leaving": "true"})
@@ -189,14 +202,16 @@ def test_an_out_of_service_after_a_pod_was_removed_with_ours_is_ours(monkeypatch
 
 
 def known_as_leaving(registry: EurekaRegistry, one: Instance) -> bool:
-    """Return whether it is known with our mark."""
+    """Return whether the registry knows an instance with the operator's mark of a leaving one."""
     known = registry.table.get(one.key)
     return known is not None and known.is_leaving
 
 
 @pytest.mark.parametrize("forgot", [0, 1])
 def test_what_one_server_behind_the_url_forgot_is_restored(forgot: int) -> None:
-    """A load balancer sends the question who holds it to each in its turn: all are asked."""
+    """Behind a load balancer all servers are asked in turn, and an instance that one of them forgot is
+    still renewed.
+    """
     stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
     servers = Balanced(older(0), older(1))
     servers.held[1 - forgot] = [stacks]
@@ -206,7 +221,9 @@ def test_what_one_server_behind_the_url_forgot_is_restored(forgot: int) -> None:
 
 
 def test_what_a_person_removed_stays_away_behind_a_load_balancer() -> None:
-    """Both servers answer in turn, and none was restarted: it is renewed no more and not restored."""
+    """An instance that no server behind the URL holds, although none was restarted, is neither renewed nor
+    restored.
+    """
     stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
     servers = Balanced(older(0), older(1))
     registry = behind_a_balancer(servers)
@@ -217,7 +234,10 @@ def test_what_a_person_removed_stays_away_behind_a_load_balancer() -> None:
 
 @pytest.mark.parametrize("is_restarted", [True, False])
 def test_a_persons_status_comes_back_only_with_what_servers_forgot(is_restarted: bool) -> None:
-    """Not where somebody removed the instance, and not what the operator itself had taken out."""
+    """A person's OUT_OF_SERVICE is remembered for an instance that a restarted server forgot, but not for a
+    removed
+    instance, nor for a status that the operator set.
+    """
     servers = TwoServers([])
     registry = after_a_restart(servers)
     if is_restarted:
@@ -235,7 +255,9 @@ def test_a_persons_status_comes_back_only_with_what_servers_forgot(is_restarted:
 
 
 def test_what_a_restarted_server_forgot_of_a_stacks_is_restored() -> None:
-    """Nobody's program runs to do it."""
+    """A stack's registration that a restarted server forgot is restored, because no Pulumi program runs to
+    do it.
+    """
     stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
     servers = Balanced(STATUS)
     registry = behind_a_balancer(servers)
@@ -246,7 +268,10 @@ def test_what_a_restarted_server_forgot_of_a_stacks_is_restored() -> None:
 
 
 def test_an_instance_nowhere_is_kept_until_a_start_time_is_known() -> None:
-    """The server may have been restarted this moment; its next answer tells whether it was."""
+    """An instance that no server holds is still renewed while a server's start time is unknown, and restored
+    once a
+    restart is known.
+    """
     stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
     servers = Balanced(STATUS)
     registry = behind_a_balancer(servers)
@@ -262,7 +287,10 @@ def test_an_instance_nowhere_is_kept_until_a_start_time_is_known() -> None:
 
 
 def test_an_instance_nowhere_without_start_times_was_removed() -> None:
-    """It would be kept for ever."""
+    """At servers that never tell a start time, an instance that no server holds counts as removed; else it
+    would be
+    kept for ever.
+    """
     stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
     registry = behind_a_balancer(Balanced(replace(STATUS, started_timestamp_ms=None)))
     registry.keep(stacks)
@@ -278,7 +306,10 @@ def test_an_instance_nowhere_without_start_times_was_removed() -> None:
 def test_a_server_that_lacks_a_registration_gets_it_unless_removed(
     accepted_seconds_ago: float, restarted: bool, stands: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It accepted its renewal less than a lease ago, and has run all the time: it was asked to remove it."""
+    """A server that runs without a restart and lacks an instance that it renewed less than a lease ago was
+    asked to
+    remove it; otherwise the instance is restored there.
+    """
     stacks = of_a_stack("vm")
     servers = Holding(stacks)
     monkeypatch.setattr(
@@ -308,7 +339,10 @@ def test_a_server_that_lacks_a_registration_gets_it_unless_removed(
 def test_beside_a_restart_the_other_server_shows_what_was_removed(
     held_on: tuple[int, ...], accepted_at: int, accepted_seconds_ago: float, stands: bool
 ) -> None:
-    """An instance that it accepted lately and lacks was removed; one that it may have evicted is restored."""
+    """When one of two servers was restarted, an instance that the other one renewed lately and now lacks was
+    removed;
+    an instance that it may have evicted is restored.
+    """
     stacks = of_a_stack("vm")
     servers = Holding(stacks)
     registry = servers.registry()
@@ -327,7 +361,10 @@ def test_beside_a_restart_the_other_server_shows_what_was_removed(
 
 
 def test_what_lacks_at_a_server_of_unknown_start_is_restored() -> None:
-    """It answers, but does not say since when it runs: it may have forgotten what another one still holds."""
+    """An instance that a server lacks is restored there while the server's start time is unknown, as it may
+    have lost
+    its memory.
+    """
     stacks = of_a_stack("vm")
     servers = Holding(stacks)
     registry = servers.registry()
@@ -343,7 +380,7 @@ def test_what_lacks_at_a_server_of_unknown_start_is_restored() -> None:
 def test_a_restored_instance_stays_away_once_it_is_removed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A server that has just started may answer too late: it carried it out, as its list shows soon."""
+    """An instance whose restoration timed out but took effect is not restored again after a later removal."""
     stacks = of_a_stack("vm")
     servers = Balanced(STATUS)
     registry = behind_a_balancer(servers)
@@ -370,7 +407,9 @@ def test_a_restored_instance_stays_away_once_it_is_removed(
 def test_an_instance_removed_meanwhile_is_not_copied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of thousands the last are reported seconds after they were read from the others."""
+    """Among thousands of missing instances, one that is removed while the others are copied to a server is
+    not copied.
+    """
     many = [instance(f"i{number:04}") for number in range(batch.MOST_ITEMS + 2)]
     servers = Holding(*many)
     registry = servers.registry()
@@ -390,7 +429,10 @@ def test_an_instance_removed_meanwhile_is_not_copied(
 
 
 def test_what_a_list_contradicts_is_read_by_itself() -> None:
-    """It stays where it stands, and is gone where it does not; its owner looks at both."""
+    """Registered instances that a list lacks are read one by one: a held one stays, a missing one is dropped,
+    and the
+    owner is notified of each.
+    """
     stands, gone = instance("stands"), instance("gone")
     servers = Holding(stands)
     registry = servers.registry()
@@ -404,7 +446,7 @@ def test_what_a_list_contradicts_is_read_by_itself() -> None:
 
 
 class Scene:
-    """Two servers, and what they hold."""
+    """A repair with two fake servers, and the instances that they hold."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.held: dict[str, Instance | None] = {"one": None, "two": None}
@@ -427,12 +469,12 @@ class Scene:
         monkeypatch.setattr(module, "read_everywhere", self.read)
 
     def detect_behind_balancer(self) -> None:
-        """New connections lead to all servers that there are."""
+        """Count the call, and find the servers behind the URL."""
         self.looks += 1
         self.restarts.servers_behind = self.behind
 
     def read(self, _: object, keys: list[Key], refused: Refused) -> UncachedReads:
-        """The uncached reads of the servers that answer."""
+        """Return the uncached reads of the servers that answer; stand-in for ``read_everywhere``."""
         refused.update((key, RegistryRejected("400")) for key in keys if key in self.refused)
         self.asked += len(keys)
         self.chunks.append(len(keys))
@@ -445,32 +487,36 @@ class Scene:
         return UncachedReads(by_url, {**self.failures})
 
     def is_gone(self) -> bool:
-        """Return whether its removal is proved."""
+        """Return whether the removal of the instance ``HERE`` is proved."""
         return self.repair.find_unlisted([KEY]).gone == {KEY}
 
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
-    """Both hold nothing, and have run for long enough."""
+    """Return a scene in which both servers hold no instance and have run for long enough."""
     return Scene(monkeypatch)
 
 
 def test_what_no_request_can_name_keeps_no_other_from_being_proved(scene: Scene) -> None:
-    """A server would refuse to say anything of all that it is asked for with it."""
+    """Keys that fit into no URL are not asked for, so that the removal of other instances can still be
+    proved.
+    """
     odd = ("REVIEW", "a;b"), ("RE%VIEW", "a")
     assert scene.repair.find_unlisted([*odd, KEY]).gone == {KEY}
     assert scene.asked == 1
 
 
 def test_what_a_server_refuses_to_tell_is_not_gone(scene: Scene) -> None:
-    """It counts as not held where it is read, and keeps no other from being proved."""
+    """An instance whose read a server refuses does not count as gone, and does not prevent proofs for
+    others.
+    """
     odd = ("REVIEW", "odd")
     scene.refused = {odd}
     assert scene.repair.find_unlisted([odd, KEY]).gone == {KEY}
 
 
 def test_a_delta_proves_the_end_of_what_no_request_can_name(scene: Scene) -> None:
-    """A server says which it deregistered, under whatever id."""
+    """A deregistration in a delta proves the removal even of an instance whose id fits into no URL."""
     odd = ("REVIEW", "a/b")
     scene.table.left([odd])
     assert scene.repair.find_unlisted([odd]).gone == {odd}
@@ -478,7 +524,9 @@ def test_a_delta_proves_the_end_of_what_no_request_can_name(scene: Scene) -> Non
 
 
 def test_what_no_server_holds_is_gone(scene: Scene) -> None:
-    """By the uncached read of each."""
+    """An instance is gone when uncached reads at all servers find none; it is registered when one server
+    holds it.
+    """
     assert scene.is_gone()
     scene.held["two"] = HERE
     found = scene.repair.find_unlisted([KEY])
@@ -486,7 +534,10 @@ def test_what_no_server_holds_is_gone(scene: Scene) -> None:
 
 
 def test_what_no_server_ever_held_is_gone_by_absence_alone(scene: Scene) -> None:
-    """A Eureka that never had it says the same; not where one of the servers said that it evicted it."""
+    """A removal counts as proved by absence alone, as at a Eureka that never held the instance, unless a
+    server has
+    reported its eviction or deregistration.
+    """
     assert scene.repair.find_unlisted([KEY]).absent == {KEY}
     scene.table.evicted([KEY])
     scene.now += windows.PROOFS_COUNTED
@@ -499,7 +550,7 @@ def test_what_no_server_ever_held_is_gone_by_absence_alone(scene: Scene) -> None
 
 
 def test_a_server_that_does_not_answer_proves_nothing(scene: Scene) -> None:
-    """It may hold it."""
+    """A server that does not answer may hold the instance, so that its removal is not proved."""
     scene.failures["two"] = RegistryUnreachable("away")
     assert not scene.is_gone()
     scene.failures["one"] = RegistryUnreachable("away")
@@ -508,7 +559,10 @@ def test_a_server_that_does_not_answer_proves_nothing(scene: Scene) -> None:
 
 
 def test_a_server_that_was_started_a_moment_ago_proves_nothing(scene: Scene) -> None:
-    """It may have lost its memory; nor does one of which nobody knows, or several behind one URL."""
+    """No removal is proved by a server that was just started, whose start time is unknown, or that is one of
+    several
+    behind a URL: it may lack the instance.
+    """
     scene.runs_for["two"] -= 1
     assert not scene.is_gone()
     del scene.runs_for["two"]
@@ -519,13 +573,17 @@ def test_a_server_that_was_started_a_moment_ago_proves_nothing(scene: Scene) -> 
 
 
 def test_a_server_that_hung_is_waited_for() -> None:
-    """A Java client renews after up to ten times half a minute, once it waited in vain so often."""
+    """A started server proves removals only after 11 times 30 s: Java clients wait up to ten intervals after
+    failed
+    renewals.
+    """
     assert windows.SERVER_SETTLED >= 11 * 30
 
 
 def test_a_server_is_looked_at_before_it_is_taken_to_be_alone(scene: Scene) -> None:
-    """Requests over one connection all reach one server; the look is neither repeated nor done for
-    nothing.
+    """Before the first proof new connections check for several servers behind the URL; the check is repeated
+    only after
+    a while, and left out where the server was just started.
     """
     scene.behind = 2
     scene.runs_for["two"] -= 1
@@ -542,7 +600,9 @@ def test_a_server_is_looked_at_before_it_is_taken_to_be_alone(scene: Scene) -> N
 
 
 def test_a_servers_word_is_proof_without_a_question(scene: Scene) -> None:
-    """Also of a server that was started a moment ago: it held what it says that it lost."""
+    """A deregistration that a server reports proves a removal without a read, even if the server was just
+    started.
+    """
     scene.runs_for.clear()
     scene.table.left([KEY])
     assert scene.is_gone()
@@ -550,7 +610,9 @@ def test_a_servers_word_is_proof_without_a_question(scene: Scene) -> None:
 
 
 def test_servers_are_asked_for_so_many_only(scene: Scene) -> None:
-    """In a while; then for those first that were asked for longest ago."""
+    """The number of keys that servers are asked for within a while is limited; those asked for longest ago
+    come first.
+    """
     keys = [replace(HERE, instance_id=f"{number:04}").key for number in range(MOST_ASKED + 100)]
     assert scene.repair.find_unlisted(keys).gone == set(keys[:MOST_ASKED])
     assert scene.repair.find_unlisted(keys).gone == set()
@@ -562,7 +624,7 @@ def test_servers_are_asked_for_so_many_only(scene: Scene) -> None:
 
 
 def test_very_many_are_read_in_portions(scene: Scene) -> None:
-    """A server far away is read soon after a near one, but not once one of them is silent."""
+    """Keys are read in chunks; once a server is silent, all remaining keys are read in one chunk."""
     keys = [("REVIEW", str(number)) for number in range(2 * CHUNK + 1)]
     assert scene.repair.find_unlisted(keys).gone == set(keys)
     assert scene.chunks == [CHUNK, CHUNK, 1]
@@ -574,7 +636,7 @@ def test_very_many_are_read_in_portions(scene: Scene) -> None:
 
 
 def test_a_large_application_keeps_no_other_from_being_asked_for(scene: Scene) -> None:
-    """Earlier requests have their turn first; each stands on a server."""
+    """Keys of a small application that wait longest get their turn before those of a large one."""
     scene.held["two"] = HERE
     many = [("LARGE", str(number)) for number in range(MOST_ASKED)]
     others = [("SMALL", str(number)) for number in range(10)]
@@ -589,7 +651,7 @@ def test_a_large_application_keeps_no_other_from_being_asked_for(scene: Scene) -
 
 @pytest.mark.parametrize("is_back", [True, False])
 def test_a_turn_is_not_kept_for_long(scene: Scene, *, is_back: bool) -> None:
-    """The waiting one may never ask again, or be back."""
+    """A waiting key loses its reserved turn after a while, or when its instance is back."""
     many = [("LARGE", str(number)) for number in range(MOST_ASKED)]
     scene.repair.find_unlisted(many)
     scene.repair.find_unlisted([KEY])
@@ -601,7 +663,10 @@ def test_a_turn_is_not_kept_for_long(scene: Scene, *, is_back: bool) -> None:
 
 
 def test_a_proof_ends_when_the_instance_is_back_and_with_time(scene: Scene) -> None:
-    """So that an old one says nothing of a later gap."""
+    """A proof of removal ends when the instance is found again, and after a while, so that it does not
+    explain a later
+    absence.
+    """
     scene.runs_for.clear()
     scene.table.left([KEY])
     scene.table.forget_who_left()

@@ -1,5 +1,6 @@
-"""How a server's restart is distinguished from another server behind the same URL, and from a clock that was
-set."""
+"""Detection of a server's restart, as distinct from another server behind the URL and from a clock that
+was set.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from tests.unit.eureka.servers import Balanced, older, started_now
 
 
 def looked(servers: Balanced) -> tuple[RestartDetection, list[Peer]]:
-    """Look at the servers some times, and return the detector with the restarts that it noticed."""
+    """Ask for the servers' start times seven times, and return the detector and the peers whose restart it
+    noticed.
+    """
     restarted: list[Peer] = []
     restarts = RestartDetection(servers, restarted.append)
     for _ in range(7):
@@ -26,7 +29,7 @@ def looked(servers: Balanced) -> tuple[RestartDetection, list[Peer]]:
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_another_server_behind_the_same_url_is_no_restart(count: int) -> None:
-    """However often a load balancer sends us to one or the other."""
+    """A load balancer that alternates between servers causes no restart."""
     restarts, restarted = looked(Balanced(*(older(number) for number in range(count))))
     assert restarted == []
     assert not restarts.lost_memory
@@ -34,7 +37,7 @@ def test_another_server_behind_the_same_url_is_no_restart(count: int) -> None:
 
 
 class Sticky(Balanced):
-    """A balancer of connections, of which one is kept open: it leads to one server until it is closed."""
+    """A load balancer that sends all requests of one connection to the same server."""
 
     connections = 0
 
@@ -43,7 +46,7 @@ class Sticky(Balanced):
         self.peers[0].status_and_close = self._status_and_close  # type: ignore[method-assign]
 
     def turn(self) -> int:
-        """Make another server answer."""
+        """Return the index of the server to which the current connection leads."""
         return self.connections % len(self.servers)
 
     def _status_and_close(self) -> ServerStatus:
@@ -54,7 +57,9 @@ class Sticky(Balanced):
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_servers_behind_a_balancer_of_connections_are_found(count: int) -> None:
-    """By who looks for them: all that is asked over one connection goes to one of them."""
+    """Several servers behind a URL are found by new connections, as all requests of one connection reach
+    one server.
+    """
     restarts, restarted = looked(Sticky(*(older(number) for number in range(count))))
     assert restarts.servers_behind == 1
     restarts.detect_behind_balancer()
@@ -64,7 +69,7 @@ def test_servers_behind_a_balancer_of_connections_are_found(count: int) -> None:
 
 @pytest.mark.parametrize("ahead", [0.0, 3600.0, -3600.0])
 def test_for_how_long_a_server_has_run_is_reported_by_its_own_clock(ahead: float) -> None:
-    """Ours may be another one."""
+    """A server's running time is computed by the server's clock, which may differ from ours."""
     servers = Balanced(replace(older(-ahead), clock_ahead_seconds=ahead))
     restarts, _ = looked(servers)
     (url,) = (peer.url for peer in servers.peers)
@@ -74,7 +79,7 @@ def test_for_how_long_a_server_has_run_is_reported_by_its_own_clock(ahead: float
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_restart_behind_a_load_balancer_is_noticed_once(count: int) -> None:
-    """By a start time that nobody had before, whichever of the servers it is."""
+    """A new start time of any server behind a load balancer is noticed as one restart."""
     servers = Balanced(*(older(10 * number) for number in range(count)))
     restarts, restarted = looked(servers)
     for number in range(count):
@@ -87,14 +92,14 @@ def test_a_restart_behind_a_load_balancer_is_noticed_once(count: int) -> None:
 
 
 def test_a_restart_is_noticed_though_the_clock_was_set_back() -> None:
-    """The new start time is an earlier one: for how long the server has run counts."""
+    """A restart is noticed by the short running time, even if the new start time is earlier."""
     starts = StartTimes()
     assert not starts.take(1_000_000, 3600.0, 0.0)
     assert starts.take(500_000, 5.0, 60.0)
 
 
 def test_a_server_that_we_are_sent_to_late_was_not_restarted() -> None:
-    """It has run for an hour; that we have known its URL for longer proves nothing."""
+    """A server first seen late behind a known URL that has run for an hour was not restarted."""
     starts = StartTimes()
     assert not starts.take(1, 86_400.0, 0.0)
     assert not starts.take(2, 3600.0, 2.0)
@@ -104,7 +109,10 @@ def test_a_server_that_we_are_sent_to_late_was_not_restarted() -> None:
 
 
 def test_a_server_that_was_away_for_long_was_restarted_meanwhile() -> None:
-    """However long it has run by the time that we can ask it again; and if it was not, it is known still."""
+    """After a long absence a new start time counts as a restart, although the server has run for long; the
+    known start
+    time does not.
+    """
     for started, is_restart in ((1, False), (2, True)):
         starts = StartTimes()
         starts.take(1, 100.0, 0.0)
@@ -113,7 +121,7 @@ def test_a_server_that_was_away_for_long_was_restarted_meanwhile() -> None:
 
 
 def test_start_times_are_forgotten() -> None:
-    """Servers that come and go behind one URL leave nothing behind."""
+    """Start times of servers that come and go behind a URL are dropped after a while."""
     starts = StartTimes()
     for number in range(1000):
         starts.take(number, 1.0, windows.STARTED_LATELY * number / 10)
@@ -132,6 +140,6 @@ def test_start_times_are_forgotten() -> None:
     ],
 )
 def test_for_how_long_a_server_has_run(uptime: str, ahead: float | None, seconds: float) -> None:
-    """By its own clock, and never longer than its process."""
+    """A server's running time is computed by its own clock, and is limited by the uptime that it reports."""
     status = ServerStatus(uptime, 1_000_000, (), ahead)
     assert running_seconds(status, 1_090.0) == seconds

@@ -1,4 +1,4 @@
-"""Stack registrations that are renewed: not what was removed, though a list or a server has it still."""
+"""Renewal of stacks' registrations, except removed ones that a list or a server still shows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from tests.unit.eureka.servers import Holding, instance, of_a_stack, renewed_aft
 
 @pytest.mark.parametrize(("ends_in_seconds", "first"), [(120.0, 250), (-60.0, 600)])
 def test_very_many_of_stacks_are_looked_at_little_by_little(ends_in_seconds: float, first: int) -> None:
-    """Each look reads a part, that which may lapse first; what would lapse meanwhile is read at once."""
+    """Each check reads a part of the listed registrations, those whose lease ends first; registrations about
+    to lapse
+    are all read at once.
+    """
     ends_ms = round((time.time() + ends_in_seconds) * 1000)
     many = [replace(of_a_stack(f"i{number}"), lease_ends_ms=ends_ms - number) for number in range(600)]
     registry = Holding(*many).registry()
@@ -27,13 +30,15 @@ def test_very_many_of_stacks_are_looked_at_little_by_little(ends_in_seconds: flo
 
 
 def test_a_list_that_is_old_brings_back_nothing() -> None:
-    """It was removed since: renewed, it would be restored at the first answer that nobody has it."""
+    """A registration that was removed since the list was made is not renewed, as a renewal's 404 would
+    restore it.
+    """
     gone, stands = of_a_stack("gone"), of_a_stack("stands")
     assert renewed_after(Holding(stands).registry(), gone, stands) == {"stands"}
 
 
 def test_a_list_of_a_server_that_missed_a_removal_brings_back_nothing() -> None:
-    """It was frozen when a stack removed it at the other one; the leader of today does not know of it."""
+    """A registration that only a server that was frozen during its removal still lists is not renewed."""
     stale, shared = of_a_stack("stale"), instance("shared")
     servers = Holding(shared)
     servers.held[1][stale.key] = stale
@@ -43,7 +48,7 @@ def test_a_list_of_a_server_that_missed_a_removal_brings_back_nothing() -> None:
 def test_a_known_removal_stays_known_without_proof_of_sharing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Both instances went away since."""
+    """A known removal stays known after the instance that proved replication between the servers is gone."""
     monkeypatch.setattr(windows, "LIST_LAG", -1.0)
     stale, shared = of_a_stack("stale"), instance("shared")
     servers = Holding(shared)
@@ -57,7 +62,10 @@ def test_a_known_removal_stays_known_without_proof_of_sharing(
 
 @pytest.mark.parametrize(("renewed", "stays"), [("lately", set()), ("by nobody for long", {"vm"})])
 def test_what_one_server_may_have_evicted_is_renewed(renewed: str, stays: set[str]) -> None:
-    """No operator ran for some minutes: servers forget at their own pace, and the first list is one's own."""
+    """A registration that one server lacks is renewed if its lease has ended: the server may have evicted it
+    while no
+    operator ran.
+    """
     end = time.time() + (60.0 if renewed == "lately" else -5.0)
     left, shared = replace(of_a_stack("vm"), lease_ends_ms=int(end * 1000)), instance("shared")
     servers = Holding(shared)
@@ -67,8 +75,9 @@ def test_what_one_server_may_have_evicted_is_renewed(renewed: str, stays: set[st
 
 @pytest.mark.parametrize("written_seconds_ago", [30.0, 600.0])
 def test_what_was_removed_before_our_eyes_is_not_restored(written_seconds_ago: float) -> None:
-    """Neither when the server that missed the removal answers again, nor when its list is read, nor when it
-    alone answers; but when the stack registers it again.
+    """A registration whose removal was seen is not restored when the server that missed the removal answers
+    or is
+    listed, alone or not; it is renewed when the stack registers it again.
     """
     stacks, shared = of_a_stack("vm", written_seconds_ago), instance("shared")
     servers = Holding(shared, stacks)
@@ -90,7 +99,10 @@ def test_what_was_removed_before_our_eyes_is_not_restored(written_seconds_ago: f
 
 
 def test_what_may_be_on_its_way_or_forgotten_is_renewed() -> None:
-    """A new one, any where servers share nothing, and any of which a restarted server knows nothing."""
+    """A registration that one server lacks is renewed if it is new, if the servers do not replicate, or if
+    that server
+    was restarted.
+    """
     new, old, shared = of_a_stack("new", 10.0), of_a_stack("old"), instance("shared")
     servers = Holding(shared)
     servers.held[1][new.key] = new
@@ -105,7 +117,9 @@ def test_what_may_be_on_its_way_or_forgotten_is_renewed() -> None:
 
 
 def test_what_is_known_costs_no_read() -> None:
-    """Neither what is renewed, nor for a while what was removed and is listed still."""
+    """Registrations that are renewed already, and recent removals that are still listed, are not read
+    again.
+    """
     stacks, gone = [of_a_stack(f"vm-{number}") for number in range(300)], of_a_stack("gone")
     servers = Holding(*stacks)
     registry = servers.registry()
@@ -128,7 +142,9 @@ def test_only_what_names_this_operator_is_renewed_for_stacks() -> None:
 def test_an_unreadable_registration_keeps_no_other_from_renewal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Anybody may register with a stack's marks, under an id that a server or a proxy refuses to look for."""
+    """A registration with a stack's marks whose id servers refuse to read does not prevent the renewal of
+    others.
+    """
     odd, *others = (of_a_stack(name) for name in ("odd%", "vm-1", "vm-2"))
     servers = Holding(odd, *others)
     refuse(servers, odd, monkeypatch)
@@ -136,7 +152,7 @@ def test_an_unreadable_registration_keeps_no_other_from_renewal(
 
 
 def test_whether_servers_share_is_reported_by_what_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other instances beside it make no difference."""
+    """Replication between servers is judged by readable instances, whether unreadable ones exist or not."""
     odd, shared, removed = instance("odd%"), instance("shared"), of_a_stack("removed")
     servers = Holding(odd, shared)
     servers.held[0][removed.key] = removed
@@ -148,7 +164,7 @@ def test_whether_servers_share_is_reported_by_what_can_be_read(monkeypatch: pyte
 
 
 def refuse(servers: Holding, odd: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have no server say whether it holds this one."""
+    """Make every server refuse to read this instance."""
     for number, peer in enumerate(servers.peers):
 
         def read(*key: str, number: int = number) -> Instance | None:
@@ -163,7 +179,10 @@ def refuse(servers: Holding, odd: Instance, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_registration_by_a_clock_that_is_behind_is_renewed(
     place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its mark says that it is another one; what missed a removal may hold one from before, too."""
+    """A new registration with an older timestamp is told from the removed one by its incarnation; at a server
+    that
+    missed the removal it is not renewed, as it may be older.
+    """
     ahead, behind = of_a_stack("vm", -600.0), of_a_stack("vm", 10.0)
     marked = {"eurekube.incarnation": "another"}
     again = replace(behind, metadata={**behind.metadata, **marked})

@@ -1,4 +1,4 @@
-"""The findings of the mirror's proof: which calls count as failed, and for how long a machine was called."""
+"""Findings of the mirror's proof: calls that count as failed, and how long a machine was called."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BEGAN = 1_000.0
 
 
 def life() -> Life:
-    """A machine that left Eureka after a second and was stopped ten seconds later."""
+    """Return a machine that left Eureka after one second and was stopped ten seconds later."""
     return Life(
         "",
         "review-1",
@@ -27,7 +27,9 @@ def life() -> Life:
 
 
 def recorded(folder: Path, *calls: tuple[float, str, str, str, str]) -> Recorded:
-    """Calls by their time, caller, application, target and outcome, in one phase of twenty seconds."""
+    """Write calls (time, caller, application, target, outcome) to a file, and return the record of one
+    phase of 20 s.
+    """
     file = folder / "calls.csv"
     lines = (
         f"{round((BEGAN + at) * 1000)},{client},{application},{target},5,{outcome}\n"
@@ -44,7 +46,7 @@ def recorded(folder: Path, *calls: tuple[float, str, str, str, str]) -> Recorded
 
 
 def test_a_call_on_a_new_connection_is_no_failure(tmp_path: Path) -> None:
-    """It was answered; it is counted by itself."""
+    """A call that succeeds on a new connection is no failure, and is counted separately."""
     found = document(
         recorded(
             tmp_path,
@@ -61,7 +63,7 @@ def test_a_call_on_a_new_connection_is_no_failure(tmp_path: Path) -> None:
 
 
 def test_how_long_a_machine_was_called_counts_from_its_leave(tmp_path: Path) -> None:
-    """By caller; None where none called it since."""
+    """The time until a machine's last call counts from its leave, by caller; None without a later call."""
     found = document(
         recorded(
             tmp_path,

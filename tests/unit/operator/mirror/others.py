@@ -1,4 +1,6 @@
-"""Others beside a mirror: an API server that refuses, and people who change what the mirror has made."""
+"""Helpers that disturb a mirror: an API server that refuses creations, and other writers of the mirror's
+objects.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ from tests.unit.operator.mirror.stage import KEY, Api, Object, Stage, one
 
 
 class ChoosyApi(Api):
-    """Refuses to create some objects.
+    """An API server in memory that refuses to create some objects.
 
-    :ivar refused: the status by the name of a Service, or by the plural of a kind.
+    :ivar refused: the HTTP status of a refusal, by the name of a Service or the plural of a kind.
     """
 
     def __init__(self) -> None:
@@ -21,7 +23,7 @@ class ChoosyApi(Api):
         self.refused: dict[str, int] = {}
 
     def request(self, method: str, path: str, _: object = None, body: Any = None, **more: object) -> Any:
-        """Carry out a write as Kubernetes does."""
+        """Refuse a creation that is listed in ``refused``; carry out any other write as Kubernetes does."""
         if method == "POST":
             for refused in (body["metadata"]["name"], path.rpartition("/")[2]):
                 if refused in self.refused:
@@ -30,7 +32,7 @@ class ChoosyApi(Api):
 
 
 def changed_by_others(stage: Stage, path: str, **metadata: Any) -> Object:
-    """Change an object's metadata; the watch tells of it."""
+    """Change an object's metadata as another writer does; the mirror's watch reports the change."""
     item = copy.deepcopy(stage.api.objects[path])
     item["metadata"] |= {"resourceVersion": "99", **metadata}
     stage.api.objects[path] = item
@@ -40,13 +42,13 @@ def changed_by_others(stage: Stage, path: str, **metadata: Any) -> Object:
 
 
 def slice_path(stage: Stage) -> str:
-    """Where the only slice is."""
+    """Return the path of the only EndpointSlice."""
     (path,) = (path for path in stage.api.objects if "/endpointslices/" in path)
     return path
 
 
 def opted_in(name: str = "rating") -> Object:
-    """A person's Service to which the mirror may add."""
+    """Return a person's Service whose annotation allows the mirror to add endpoints."""
     annotations = {ATTACH_ANNOTATION: KEY[1]}
     metadata = {"namespace": "shop", "name": name, "labels": {}, "annotations": annotations}
     return {"metadata": metadata, "spec": {"ports": [{"name": "http"}]}}

@@ -1,4 +1,4 @@
-"""A mirror in a cluster that is a dictionary, and a Eureka that is a list."""
+"""A mirror's reconciler over an API server in memory and a Eureka whose answers a test sets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KEY = ("shop", "legacy")
 
 
 class Api:
-    """The API server, as far as mirrors write to it.
+    """An API server in memory, as far as mirrors use it.
 
     :ivar writes: each write that was carried out, as ``POST services/review``.
     :ivar fails: the error that is raised instead of the next write.
@@ -43,13 +43,13 @@ class Api:
         self._versions = itertools.count(1)
 
     def get(self, path: str) -> Object:
-        """One object as it stands."""
+        """Return a copy of one object, or raise 404."""
         if path not in self.objects:
             raise KubernetesError("there is none", status_code=404)
         return copy.deepcopy(self.objects[path])
 
     def pages(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[Object]:
-        """A list; with a query that of one name."""
+        """List the objects below a path; a query with a field selector selects one name."""
         name = (query or {}).get("fieldSelector", "").removeprefix("metadata.name=")
         items = [
             copy.deepcopy(item)
@@ -87,7 +87,7 @@ class Api:
         return copy.deepcopy(changed)
 
     def edited(self, path: str, item: Object) -> Object:
-        """Somebody else writes an object, whose next version it is."""
+        """Store an object with a new resource version, as a write of another client does."""
         item = copy.deepcopy(item)
         item["metadata"]["resourceVersion"] = str(next(self._versions))
         self.objects[path] = item
@@ -98,7 +98,7 @@ class Api:
 
 
 def refuse_another(named: Mapping[str, Any], stands: Object) -> None:
-    """Refuse what names another object than the one that stands, or an older version of it."""
+    """Raise 409 if a write names another UID or resource version than the stored object has."""
     for field in ("uid", "resourceVersion"):
         held = stands["metadata"].get(field)
         if named.get(field, held) != held:
@@ -106,11 +106,11 @@ def refuse_another(named: Mapping[str, Any], stands: Object) -> None:
 
 
 class Source:
-    """A Eureka.
+    """A Eureka as mirrors read it, with answers that a test sets.
 
     :ivar listed: its list; ``hidden``: instances that a server holds beside that; ``gone``: those that left.
     :ivar absent: instances that no server holds, and of which none says that it ever did.
-    :ivar asked: the keys of which proof was asked.
+    :ivar asked: the keys of the instances about which every server was asked.
     :ivar urls: the servers that are read.
     """
 
@@ -127,11 +127,11 @@ class Source:
         self.was_read: Callable[[], None] = lambda: None
 
     def follow(self, was_read: Callable[[], None]) -> None:
-        """Keep whom to tell."""
+        """Keep the callback that reports a reading."""
         self.was_read = was_read
 
     def condition(self) -> Condition:
-        """Return the test's condition."""
+        """Return the condition that the test has set."""
         return self.state
 
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
@@ -140,7 +140,7 @@ class Source:
         return [one for one in self.listed if application in ("", one.application)]
 
     def find_unlisted(self, keys: Iterable[Key]) -> UnlistedInstances:
-        """Return the test's answer."""
+        """Return what the test has set for these instances: registered, gone or absent."""
         keys = list(keys)
         self.asked += keys
         if self.is_silent:
@@ -150,24 +150,25 @@ class Source:
         return UnlistedInstances(registered, gone | absent, absent)
 
     def figures(self, *, in_full: bool = False) -> Figures:
-        """When it was read."""
+        """Return the servers and the time of the last reading."""
         assert not in_full
         servers = [Server(url, True, 0.0, "", None, {}, Distribution()) for url in self.urls]
         return Figures(servers, read_at=self.read_at)
 
 
 def instance(number: int = 1, application: str = "review", address: str = "", **more: Any) -> Instance:
-    """An instance of a machine."""
+    """Return an instance that runs on a machine; the number makes its id and default address."""
     address = address or f"192.0.2.{number}"
     return Instance(application, f"vm-{number}", address, address, Port(8080), **more)
 
 
 class Stage:
-    """A mirror, reconciled by hand.
+    """A mirror that a test reconciles step by step.
 
-    :ivar persons: the Services that are nobody's of ours, by namespace and name.
-    :ivar others_slices: the EndpointSlices that nobody of ours wrote, by namespace and Service.
-    :ivar addresses: the addresses of names, by the last good answer; ``failures``: why the last one was none.
+    :ivar persons: the Services that no mirror made, by namespace and name.
+    :ivar others_slices: the EndpointSlices that no mirror wrote, by namespace and Service.
+    :ivar addresses: the addresses of host names, by the last good answer; ``failures``: why the last lookup
+        failed.
     :param writers: how many writes may be under way at once; by default one, so that they have an order.
     """
 
@@ -204,7 +205,7 @@ class Stage:
         self.edited(**(spec or {"application": "review"}))
 
     def edited(self, name: str = "legacy", **spec: Any) -> None:
-        """A person writes the mirror."""
+        """Store a EurekaMirror with this spec, as a person who creates or edits one does."""
         metadata = {"namespace": "shop", "name": name, "uid": f"uid-{name}", "resourceVersion": "1"}
         item = {
             "apiVersion": "eurekube.io/v1alpha1",
@@ -216,30 +217,32 @@ class Stage:
         one(self.objects.mirrors).take("MODIFIED", item)
 
     def deleted(self) -> None:
-        """A person deletes the mirror."""
+        """Mark the mirror as deleted, as ``kubectl delete`` does."""
         item = copy.deepcopy(self.api.objects[MIRRORS.path(*KEY)])
         item["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         self.api.objects[MIRRORS.path(*KEY)] = item
         one(self.objects.mirrors).take("MODIFIED", item)
 
     def reconcile(self, name: str = "legacy") -> MirrorResult:
-        """Reconcile, the writes of before forgotten."""
+        """Forget the recorded writes, and reconcile a mirror."""
         self.api.writes.clear()
         return self.reconciler.reconcile(("shop", name))
 
     def problem(self, kind: str, name: str = "legacy") -> str:
-        """Return a condition's message after a reconcile; empty where there is none."""
+        """Reconcile a mirror, and return the message of a problem of this kind; empty if the report has
+        none.
+        """
         report = self.reconcile(name).report
         assert report is not None
         found = report.problems.get(kind)
         return found.text if found else ""
 
     def service(self, name: str = "review") -> Object | None:
-        """A Service as it stands."""
+        """Return a Service as the API server holds it, or None."""
         return self.api.objects.get(f"/api/v1/namespaces/shop/services/{name}")
 
     def shows(self, service: str = "review") -> dict[str, bool]:
-        """Each address that a Service has, and whether it is ready."""
+        """Return the addresses in a Service's EndpointSlices, each with its condition ``ready``."""
         return {
             each["addresses"][0]: each["conditions"]["ready"]
             for path, item in self.api.objects.items()
@@ -250,6 +253,6 @@ class Stage:
 
 
 def one(group: ReflectorGroup) -> Any:
-    """The reflector of a group that has one."""
+    """Return the only reflector of a group."""
     (reflector,) = group.reflectors
     return reflector

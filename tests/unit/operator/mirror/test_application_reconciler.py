@@ -1,4 +1,4 @@
-"""A mirrored Service's endpoints are called on while it moves, is refused, or Eureka is silent."""
+"""A mirrored Service keeps its endpoints while it changes ports, is refused, or Eureka is silent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ SERVICE = "/api/v1/namespaces/shop/services/review"
 
 
 def test_slices_come_before_a_ports_new_name() -> None:
-    """Where they are refused, the Service keeps the name by which it finds those that it has."""
+    """While the API server refuses new slices, the Service keeps the old port name, which its existing
+    slices use.
+    """
     stage = Stage(api=(api := ChoosyApi()), application="review")
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -40,7 +42,9 @@ def test_slices_come_before_a_ports_new_name() -> None:
 
 
 def test_an_instance_is_at_its_new_port_before_it_leaves_the_old_one() -> None:
-    """Each port has a slice already, and both change."""
+    """When an instance's port changes and each port has a slice, the slice of the new port is written
+    first.
+    """
     stage = Stage()
     old, new = Port(8080), Port(8081)
     stage.source.listed = [replace(instance(number), port=old) for number in (1, 2)]
@@ -58,7 +62,7 @@ def test_an_instance_is_at_its_new_port_before_it_leaves_the_old_one() -> None:
 
 
 def test_others_finalizers_stay_on_a_slice() -> None:
-    """It is replaced as a whole."""
+    """The mirror replaces the whole slice with PUT, and keeps a finalizer that somebody else put on it."""
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -72,7 +76,10 @@ def test_others_finalizers_stay_on_a_slice() -> None:
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "vm.example"])
 def test_what_is_kept_is_refused_as_well(host: str) -> None:
-    """An address that became a pod's own is called no more, though its instance vanished, or its name did."""
+    """An endpoint that the mirror keeps for a vanished instance or an unresolvable name is removed when a pod
+    gets its
+    address.
+    """
     stage = Stage()
     stage.addresses["vm.example"] = ("192.0.2.1",)
     stage.source.listed = [instance(1, address=host)]
@@ -87,7 +94,10 @@ def test_what_is_kept_is_refused_as_well(host: str) -> None:
 
 
 def test_an_address_with_an_interface_is_refused() -> None:
-    """The API server refuses the whole slice for it, and it would pass for none of the cluster's own."""
+    """The API server would refuse a whole slice with ``2001:db8::1%eth0``, and the check for the cluster's
+    own
+    addresses would not recognize it.
+    """
     stage = Stage()
     stage.source.listed = [instance(1, address="2001:db8::1%eth0"), instance(2, address="2001:db8::2")]
     assert "names an interface" in stage.problem("AddressRefused")
@@ -95,7 +105,7 @@ def test_an_address_with_an_interface_is_refused() -> None:
 
 
 def test_an_instance_with_an_endless_id_is_refused() -> None:
-    """A slice that names it is too large for the API server's store."""
+    """A slice that contains an id of a million characters would be too large for the API server."""
     stage = Stage()
     stage.source.listed = [replace(instance(1), instance_id="v" * 1_000_000), instance(2)]
     assert "has an id of 1000000 characters" in stage.problem("AddressRefused")
@@ -103,7 +113,9 @@ def test_an_instance_with_an_endless_id_is_refused() -> None:
 
 
 def test_time_of_vanished_instances_stops_while_eureka_is_silent() -> None:
-    """Eureka may come back empty: who has had no time to register again goes on to be called."""
+    """The hold time of vanished instances starts anew after a silence of Eureka, which may come back
+    empty.
+    """
     stage = Stage(application="review", holdSeconds=300)
     stage.source.listed = [instance(1), instance(2), instance(3)]
     stage.reconcile()
@@ -124,7 +136,9 @@ def test_time_of_vanished_instances_stops_while_eureka_is_silent() -> None:
 
 
 def test_a_lost_name_is_reported_and_keeps_its_addresses() -> None:
-    """The last good answer counts, however old it is."""
+    """A host name that no longer resolves keeps the addresses of the last good answer, and Unresolvable is
+    reported.
+    """
     stage = Stage()
     stage.source.listed = [instance(1, address="vm-1.example")]
     stage.addresses["vm-1.example"] = ("192.0.2.1",)
@@ -139,7 +153,9 @@ def test_a_lost_name_is_reported_and_keeps_its_addresses() -> None:
 
 
 def test_a_service_that_is_removed_as_soon_as_it_stands_is_made_again() -> None:
-    """The next round sees what the one that made it saw; what was decided then is not believed."""
+    """The next reconcile sees the deletion, and creates the Service again instead of trusting its earlier
+    decision.
+    """
     stage = Stage(application="review")
     stage.reconcile()
     one(stage.objects.services).take("DELETED", stage.api.objects.pop(SERVICE))
@@ -148,14 +164,16 @@ def test_a_service_that_is_removed_as_soon_as_it_stands_is_made_again() -> None:
 
 
 def test_a_silent_eureka_stops_no_round_of_the_other_mirrors() -> None:
-    """Each Eureka has a worker: what another one's shows is noted while this one counts again."""
+    """Each Eureka has a worker thread: while one counts Services again, another one may record another
+    mirror's Service.
+    """
     stage = Stage(application="review")
     stage.source.listed = [instance(1)]
     stage.reconcile()
     applications = stage.reconciler.applications
 
     class Meanwhile(tuple[str, str]):
-        """A key that is compared while another mirror's Service is noted."""
+        """A key whose comparison records another mirror's Service, as another worker may at that moment."""
 
         __slots__ = ()
 

@@ -1,6 +1,4 @@
-"""Instances that a mirror keeps although Eureka lacks them: absence proves something only where the instance
-once was.
-"""
+"""A mirror keeps instances that Eureka lacks, unless the Eureka that lacks them is the one that held them."""
 
 from __future__ import annotations
 
@@ -31,13 +29,13 @@ def shown(stage: Stage, *numbers: int, url: str = ONE) -> Stage:
 
 
 def moved(stage: Stage, *urls: str) -> None:
-    """The same connection names other servers from now on, none of which holds or ever held anything."""
+    """Make the connection name other servers, which never held any of the instances."""
     stage.source.urls, stage.source.listed, stage.source.absent = urls, [], {*ALL}
     stage.reconciler.forget_all()
 
 
 def released(stage: Stage) -> None:
-    """A person annotates the mirror."""
+    """Annotate the mirror to release the brake, as a person does."""
     item = copy.deepcopy(stage.api.objects[MIRRORS.path(*KEY)])
     item["metadata"]["annotations"] = {RELEASE_ANNOTATION: "now"}
     stage.api.objects[MIRRORS.path(*KEY)] = item
@@ -45,7 +43,7 @@ def released(stage: Stage) -> None:
 
 
 def sources(stage: Stage) -> dict[str, list[str]]:
-    """By source, the addresses that slices say to be from there."""
+    """Return the endpoints' addresses, grouped by the Eureka that the slices' annotation names."""
     return {
         item["metadata"]["annotations"].get(SOURCE_ANNOTATION, ""): [
             each["addresses"][0] for each in item["endpoints"]
@@ -73,7 +71,10 @@ def test_another_eureka_empties_nothing_at_any_time() -> None:
 
 
 def test_what_is_seen_at_the_other_eureka_is_from_there() -> None:
-    """Slices are apart by source until all were seen; absence counts again from then on."""
+    """Each slice names the Eureka of its endpoints; once the new Eureka has listed all of them, the mirror
+    believes its
+    removals.
+    """
     stage = shown(Stage(), 1, 2, 3)
     moved(stage, OTHER)
     stage.source.listed = [instance(1)]
@@ -91,7 +92,9 @@ def test_what_is_seen_at_the_other_eureka_is_from_there() -> None:
 
 
 def test_a_mirror_that_reads_another_connection_empties_nothing() -> None:
-    """And goes on as before when it reads the first one again."""
+    """The mirror keeps the endpoints while it reads another connection, and goes on when it reads the
+    first one again.
+    """
     stage = shown(Stage(), 1, 2)
     stage.sources["west"] = other = Source()
     other.urls, other.absent = (OTHER,), {*ALL}
@@ -107,7 +110,7 @@ def test_a_mirror_that_reads_another_connection_empties_nothing() -> None:
 
 
 def test_one_server_more_or_less_is_the_same_eureka() -> None:
-    """As long as one of them was there before."""
+    """A changed list of servers is the same Eureka if it shares a server with the old list."""
     stage = shown(Stage(), 1, 2)
     for urls, numbers in (((ONE, TWO), [1, 2]), ((TWO,), [1])):
         stage.source.urls, stage.source.listed = urls, [instance(number) for number in numbers]
@@ -117,7 +120,9 @@ def test_one_server_more_or_less_is_the_same_eureka() -> None:
 
 
 def test_slices_of_an_earlier_version_are_of_the_eureka_that_is_read() -> None:
-    """They say nothing: a first start of this version holds and empties nothing else than the one before."""
+    """Slices without a source annotation count as from the current Eureka: an upgrade neither holds nor
+    removes endpoints.
+    """
     stage = shown(Stage(), 1, 2, url="")
     assert sources(stage).keys() == {""}
     stage.source.urls = (ONE,)
@@ -136,7 +141,10 @@ def test_slices_of_an_earlier_version_are_of_the_eureka_that_is_read() -> None:
     [(1, 0, False), (2, 0, False), (2, 1, True), (9, 1, True), (10, 4, False), (10, 5, True), (20, 9, False)],
 )
 def test_all_or_most_of_ten_do_not_go_by_absence_alone(before: int, left: int, goes: bool) -> None:
-    """Behind the same URL there may be another Eureka than yesterday's."""
+    """The mirror is braked when Eureka lacks all instances, or more than half of ten or more: another Eureka
+    may answer
+    at the same URL.
+    """
     stage = shown(Stage(), *range(1, before + 1))
     stage.source.listed, stage.source.absent = stage.source.listed[:left], {*ALL}
     result = stage.reconcile()
@@ -147,7 +155,7 @@ def test_all_or_most_of_ten_do_not_go_by_absence_alone(before: int, left: int, g
 
 
 def test_a_server_that_says_so_is_believed_of_all() -> None:
-    """It deregistered or evicted them: that is no absence."""
+    """All endpoints go at once when a server says that it deregistered or evicted the instances."""
     stage = shown(Stage(), 1, 2)
     stage.source.listed, stage.source.gone = [], {*ALL}
     stage.reconcile()
@@ -155,7 +163,10 @@ def test_a_server_that_says_so_is_believed_of_all() -> None:
 
 
 def test_half_an_hour_of_reading_is_believed() -> None:
-    """Without a gap, of the same servers; it is reported when they go."""
+    """The brake lets go after 30 minutes in which the same servers were read without a gap; a failed reading
+    restarts the
+    30 minutes.
+    """
     stage = shown(Stage(application="review", holdSeconds=60), 1, 2)
     stage.source.listed, stage.source.absent = [], {*ALL}
     stage.reconcile()
@@ -175,7 +186,9 @@ def test_half_an_hour_of_reading_is_believed() -> None:
 
 @pytest.mark.parametrize("is_elsewhere", [False, True])
 def test_a_person_releases_once(is_elsewhere: bool) -> None:
-    """The annotation goes before what it releases, so that it releases nothing else."""
+    """The mirror takes the release annotation off before it removes the endpoints, so that no later
+    removal is released.
+    """
     stage = shown(Stage(), 1, 2)
     moved(stage, OTHER if is_elsewhere else ONE)
     stage.reconcile()
@@ -188,7 +201,9 @@ def test_a_person_releases_once(is_elsewhere: bool) -> None:
 
 
 def test_a_release_that_was_begun_is_finished() -> None:
-    """One application's write is refused: it goes with the next round, though the annotation is gone."""
+    """When the API server refuses one removal, the next reconcile repeats it, although the annotation is
+    gone.
+    """
     stage = Stage(api=(api := ChoosyApi()), pattern="APP-*", allow=["APP-*"])
     stage.source.urls = (ONE,)
     stage.source.listed = [instance(1, "app-a"), instance(2, "app-b")]

@@ -1,4 +1,4 @@
-"""The cluster's own addresses, which no mirror may show."""
+"""The cluster's own addresses, which no mirror may put into an EndpointSlice."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Object = dict[str, Any]
 
 
 class Api:
-    """An API server with lists that a test says; an error is raised."""
+    """An API server whose lists a test sets; an error in place of a list is raised."""
 
     def __init__(self, **lists: list[Object] | KubernetesError) -> None:
         self.lists = lists
 
     def pages(self, path: str) -> Iterator[Object]:
-        """The list of a kind, on one page."""
+        """Return the list of a kind as one page, or raise its error."""
         found = self.lists.get(path.rpartition("/")[2], [])
         if isinstance(found, KubernetesError):
             raise found
@@ -36,22 +36,24 @@ class Api:
 
 
 def service(address: str) -> Object:
-    """A Service."""
+    """Return a Service with this cluster IP."""
     return {"metadata": {"namespace": "shop", "name": "x"}, "spec": {"clusterIP": address}}
 
 
 def pods(*addresses: str, kind: str = "Pod") -> Object:
-    """An EndpointSlice."""
+    """Return an EndpointSlice whose endpoints refer to objects of this kind."""
     return {"endpoints": [{"addresses": [one], "targetRef": {"kind": kind}} for one in addresses]}
 
 
 def refused(addresses: ClusterAddresses, text: str) -> bool:
-    """Return whether an address is refused."""
+    """Return True if the policy refuses an address."""
     return bool(addresses.policy().refusal(ipaddress.ip_address(text)))
 
 
 def test_the_clusters_own_networks_and_addresses_are_refused() -> None:
-    """As far as the API, a person and the watches tell."""
+    """The API names networks of Services and nodes, the configuration names more, and the watches name
+    Services and pods.
+    """
     api = Api(
         servicecidrs=[{"spec": {"cidrs": ["10.96.0.0/16", "fd00::/112"]}}],
         nodes=[{"spec": {"podCIDRs": ["10.244.0.0/24"]}}, {"spec": {}}],
@@ -69,7 +71,7 @@ def test_the_clusters_own_networks_and_addresses_are_refused() -> None:
 
 
 def test_a_cluster_without_service_networks_in_its_api_is_older() -> None:
-    """Kubernetes before 1.33 does not tell; any other refusal is not taken for that."""
+    """A 404 for ServiceCIDRs means Kubernetes before 1.33; any other error is raised."""
     nowhere = networks_of([])
     old = Api(servicecidrs=KubernetesError("no such kind", status_code=404))
     assert ClusterAddresses(old, nowhere, (), list, list).policy().cluster == ()  # type: ignore[arg-type]
@@ -80,7 +82,9 @@ def test_a_cluster_without_service_networks_in_its_api_is_older() -> None:
 
 
 def test_what_was_known_serves_while_the_api_is_away() -> None:
-    """It is read each minute, between reconciles, and stays the same object while nothing changes."""
+    """The policy is refreshed once a minute, stays the same object while nothing changes, and survives an
+    API failure.
+    """
     now = [1000.0]
     api, services = Api(), [service("10.1.0.1")]
     addresses = ClusterAddresses(
@@ -109,7 +113,7 @@ def test_what_was_known_serves_while_the_api_is_away() -> None:
 
 
 def test_a_reconcile_waits_for_what_nobody_has_refreshed() -> None:
-    """As where all before it failed."""
+    """A policy that is too old, since no refresh succeeded, is read again before it is used."""
     now = [1000.0]
     services = [service("10.1.0.1")]
     addresses = ClusterAddresses(Api(), (), (), lambda: services, list, lambda: now[0])  # type: ignore[arg-type]
@@ -120,7 +124,9 @@ def test_a_reconcile_waits_for_what_nobody_has_refreshed() -> None:
 
 
 def test_both_addresses_of_a_dual_stack_service_are_the_clusters_own() -> None:
-    """Kubernetes before 1.33 has no ServiceCIDRs that would say so."""
+    """Both cluster IPs of the Service are listed, since Kubernetes before 1.33 has no ServiceCIDRs that
+    contain them.
+    """
     spec = {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1", "fd00::1"]}
     service = trim_service({"metadata": {"namespace": "shop", "name": "review"}, "spec": spec})
     assert own_addresses([service], []) == {"10.0.0.1", "fd00::1"}

@@ -1,4 +1,4 @@
-"""Writes that wait for no other: which are begun, how many at once, and what a failure ends."""
+"""Concurrent writes of a mirror: which are begun, how many at once, and what a failure ends."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ LONGEST_SECONDS = 10.0
 
 @pytest.mark.parametrize("writers", [1, 2, 8])
 def test_all_are_carried_out_once(writers: int) -> None:
-    """However many writers there are, none is left out, and all have ended when it returns."""
+    """With any number of writer threads ``carry_out`` does each write once, and returns when all have
+    ended.
+    """
     done: list[int] = []
     carry_out((partial(done.append, number) for number in range(50)), writers)
     assert sorted(done) == list(range(50))
 
 
 def test_one_writer_keeps_the_order_and_its_thread() -> None:
-    """As without any of this."""
+    """With one writer the writes run in order on the caller's thread."""
     done: list[tuple[int, threading.Thread]] = []
 
     def write(number: int) -> None:
@@ -33,7 +35,7 @@ def test_one_writer_keeps_the_order_and_its_thread() -> None:
 
 
 def test_so_many_are_under_way_at_once() -> None:
-    """Each waits for three others, which would last for ever one after the other; never more than four."""
+    """With four writers four writes run at once, never more: each waits here for three others."""
     together = threading.Barrier(4)
     lock = threading.Lock()
     at_once = [0, 0]
@@ -51,7 +53,7 @@ def test_so_many_are_under_way_at_once() -> None:
 
 
 def test_nothing_to_write_takes_no_thread() -> None:
-    """As after most readings of Eureka."""
+    """After most readings of Eureka there is nothing to write, and ``carry_out`` starts no thread."""
     deciders: list[threading.Thread] = []
 
     def writes() -> Iterator[Write]:
@@ -65,7 +67,9 @@ def test_nothing_to_write_takes_no_thread() -> None:
 
 
 def test_what_to_write_is_decided_by_one_at_a_time() -> None:
-    """Deciding may ask Eureka, and holds what no two may hold."""
+    """Only one thread at a time takes the next write from the generator, which may ask Eureka and hold
+    locks.
+    """
     lock = threading.Lock()
     begun = threading.Barrier(4)
 
@@ -112,7 +116,7 @@ def test_none_is_begun_after_a_failure() -> None:
 
 
 def test_who_cannot_decide_ends_it_as_well() -> None:
-    """Earlier writes have ended, and the reason is reported."""
+    """When the generator of writes raises, the earlier writes end and its error is raised."""
     done: list[int] = []
 
     def writes() -> Iterator[Write]:

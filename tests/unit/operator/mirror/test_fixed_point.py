@@ -1,4 +1,6 @@
-"""Syncers and mirrors over two clusters and one Eureka come to rest, and nothing goes round."""
+"""Syncers and mirrors of two clusters at one Eureka come to rest, and register nothing of each other in a
+circle.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ SEEDS = 40
 
 
 def test_syncers_and_mirrors_come_to_rest() -> None:
-    """From any start, in any order, and again after any change; with no echo in either direction."""
+    """From any start and in any order, reconciles come to rest, again after changes; no mirror shows its own
+    cluster's
+    registrations.
+    """
     for seed in range(SEEDS):
         scene = TwoClusters(seed)
         for _ in range(2):
@@ -23,7 +28,9 @@ def test_syncers_and_mirrors_come_to_rest() -> None:
 
 
 def _echoes(scene: TwoClusters, cluster: OneCluster) -> list[str]:
-    """Return registered and mirrored instances of this cluster, or of another one that it did not ask for."""
+    """Return mirrored endpoints that this cluster registered itself, or another cluster that the mirror
+    excludes.
+    """
     owners = {one.instance_id: parse_owner(one.owner) for one in scene.eureka.listed()}
     includes = {
         item["metadata"]["name"]: item["spec"].get("includeOtherClusters")
@@ -38,7 +45,7 @@ def _echoes(scene: TwoClusters, cluster: OneCluster) -> list[str]:
 
 
 def _taken_back(scene: TwoClusters, cluster: OneCluster) -> list[str]:
-    """Return registrations of this cluster's syncers that are none of its pods."""
+    """Return registrations of this cluster's syncers at addresses that none of its pods has."""
     pods = cluster.pods()
     return [
         one.instance_id
@@ -48,7 +55,9 @@ def _taken_back(scene: TwoClusters, cluster: OneCluster) -> list[str]:
 
 
 def _missing(scene: TwoClusters, cluster: OneCluster) -> list[str]:
-    """Return machines that are UP and not called where a mirror made a Service, and those called by error."""
+    """Return instances that are UP but missing from their mirrored Service, and endpoints that Eureka does
+    not list.
+    """
     up = {one.instance_id for one in scene.eureka.listed() if one.status is Status.UP and not one.owner}
     named = {one.instance_id: one.application for one in scene.eureka.listed()}
     services = {

@@ -1,4 +1,4 @@
-"""Names of instances: looked up beside the work, and the last good answer kept."""
+"""Host names of instances: looked up on other threads, with the last good answer kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lab.waiting import wait_until
 
 
 class Names:
-    """Names whose answers a test says; an exception is one that fails."""
+    """Host names with answers that a test sets; an exception as an answer is a failed lookup."""
 
     def __init__(self) -> None:
         self.answers: dict[str, tuple[str, ...] | OSError] = {}
@@ -26,11 +26,11 @@ class Names:
         self.names = HostNames(self.changed, self.look_up, lambda: self.now)
 
     def changed(self) -> None:
-        """Count."""
+        """Count a reported change."""
         self.change_count += 1
 
     def look_up(self, name: str) -> tuple[str, ...]:
-        """Return the test's answer."""
+        """Return the answer that the test has set, or raise it."""
         self.asked.append(name)
         answer = self.answers[name]
         if isinstance(answer, OSError):
@@ -38,14 +38,16 @@ class Names:
         return answer
 
     def resolved(self, name: str, lookups: int) -> tuple[str, ...] | None:
-        """Ask, wait for so many lookups in all, and ask again."""
+        """Ask for a name, wait for this total number of lookups, and return the answer after that."""
         self.names.resolved(name)
         wait_until(lambda: len(self.asked) == lookups and not self.names.is_asking, "the lookup", 10.0)
         return self.names.resolved(name)
 
 
 def test_a_name_is_looked_up_again_after_its_time() -> None:
-    """The known answer is given at once meanwhile; a change is reported once."""
+    """While a name is looked up again, the known answer is returned; only a changed answer is reported,
+    once.
+    """
     scene = Names()
     scene.answers["a"] = ("192.0.2.1",)
     assert scene.resolved("a", 1) == ("192.0.2.1",)
@@ -65,7 +67,7 @@ def test_a_name_is_looked_up_again_after_its_time() -> None:
 
 
 def test_the_last_good_answer_outlives_a_failure() -> None:
-    """A resolver that is away for a while takes no instance away."""
+    """A resolver that fails for a while removes no instance."""
     scene = Names()
     scene.answers["a"] = ("192.0.2.1",)
     assert scene.resolved("a", 1) == ("192.0.2.1",)
@@ -79,7 +81,7 @@ def test_the_last_good_answer_outlives_a_failure() -> None:
 
 
 def test_what_nobody_asks_for_is_forgotten() -> None:
-    """Instances come and go, and the operator stays."""
+    """Names of instances that left are forgotten, so that a long-lived operator's memory does not grow."""
     scene = Names()
     scene.answers = {"a": ("192.0.2.1",), "b": ("192.0.2.2",)}
     scene.resolved("a", 1)
@@ -90,7 +92,7 @@ def test_what_nobody_asks_for_is_forgotten() -> None:
 
 
 def test_a_lookup_that_hangs_keeps_nobody_waiting() -> None:
-    """It is one of a few threads; anyone who asks is on another one."""
+    """Lookups run on their own threads: a caller gets None at once, and the answer later."""
     released = threading.Event()
     names = HostNames(lambda: None, lambda _: ("192.0.2.1",) if released.wait(10.0) else ())
     assert names.resolved("slow") is None
@@ -101,7 +103,7 @@ def test_a_lookup_that_hangs_keeps_nobody_waiting() -> None:
 
 
 def test_addresses_of_a_name_are_in_order() -> None:
-    """So that a resolver that turns its answers round changes no EndpointSlice."""
+    """The addresses are sorted, so that a resolver that rotates its answers changes no EndpointSlice."""
     found = look_up("localhost")
     assert "127.0.0.1" in found or "::1" in found
     assert list(found) == sorted(found)

@@ -1,4 +1,4 @@
-"""The local copies of what mirrors made: who is informed, and when."""
+"""The mirrors' copies of the objects that they made: when a change is taken, and who is told."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from tests.unit.operator.mirror.stage import KEY, Api, one
 
 
 def page(*items: dict[str, Any]) -> list[dict[str, Any]]:
-    """A list of one page."""
+    """Return a list answer of one page with these items."""
     return [{"metadata": {"resourceVersion": "1"}, "items": list(items)}]
 
 
 def test_what_was_deleted_before_an_answer_came_stays_deleted() -> None:
-    """Else endpoints would be added for ever to what a person makes in the place of a mirror's Service."""
+    """A late answer to a write does not bring back a Service whose deletion the watch has reported: a person
+    may make
+    another one of its name.
+    """
     objects = MirrorObjects(Api(), (), lambda _: None)  # type: ignore[arg-type]
 
     def service(version: int, uid: str = "1") -> dict[str, Any]:
@@ -34,7 +37,7 @@ def test_what_was_deleted_before_an_answer_came_stays_deleted() -> None:
 
 
 def test_mirrors_are_looked_at_as_soon_as_all_is_listed() -> None:
-    """Each first list may be the last that a mirror waited for; later ones tell of what differs alone."""
+    """Each first list triggers a reconcile of every mirror; later lists trigger only what they change."""
     concerned: list[MirrorKey] = []
     objects = MirrorObjects(Api(), (), concerned.append)  # type: ignore[arg-type]
     mirror = {"metadata": {"namespace": "shop", "name": "legacy", "uid": "1"}, "spec": {"application": "a"}}

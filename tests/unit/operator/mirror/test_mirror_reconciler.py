@@ -1,4 +1,4 @@
-"""Writes of a mirror's reconcile, and the objects that it leaves alone."""
+"""The writes of a mirror's reconcile, and the objects that it leaves alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.operator.mirror.stage import KEY, Api, Stage, instance, one
 
 
 def test_an_application_becomes_a_service_and_slices() -> None:
-    """Two writes; then none while nothing changes, nor while Eureka is only read again."""
+    """A mirror needs two writes at first, and none while nothing changes, also when Eureka is read again."""
     stage = Stage()
     stage.source.listed = [instance(1), instance(2, status=Status.DOWN)]
     report = stage.reconcile().report
@@ -49,7 +49,10 @@ def test_an_application_becomes_a_service_and_slices() -> None:
 
 
 def test_a_named_application_has_its_service_before_it_has_instances() -> None:
-    """So that its name is no negative answer that is kept by every resolver; and keeps it after them."""
+    """The Service of a named application exists before its first instance, so that no resolver caches a
+    negative answer,
+    and stays after the last one.
+    """
     stage = Stage()
     stage.reconcile()
     service = stage.service()
@@ -69,7 +72,9 @@ def test_a_named_application_has_its_service_before_it_has_instances() -> None:
 
 
 def test_many_applications_cost_writes_for_what_changes_alone() -> None:
-    """5,000 instances of 200 applications: two writes each at first, then one for one change."""
+    """200 applications with 5,000 instances take two writes each at first; then one changed instance takes
+    one write.
+    """
     stage = Stage(pattern="*", allow=["APP-*"])
     stage.policy = AddressPolicy(networks_of(["10.0.0.0/8"]))
     stage.source.listed = [
@@ -86,7 +91,9 @@ def test_many_applications_cost_writes_for_what_changes_alone() -> None:
 
 
 def test_what_changed_in_eureka_comes_first() -> None:
-    """Names and other repairs make no difference."""
+    """Slices that follow a change in Eureka are written before slices that somebody else spoiled, whatever
+    their names.
+    """
     stage = Stage(pattern="APP-*", allow=["APP-*"])
     names = ["app-a", "app-b", "app-c"]
     stage.source.listed = [instance(number, name) for number, name in enumerate(names, 1)]
@@ -104,7 +111,9 @@ def test_what_changed_in_eureka_comes_first() -> None:
 
 
 def test_the_rest_is_looked_at_once_what_changed_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interpreter does one thing at a time: what it looks at meanwhile holds up the writes."""
+    """Unchanged applications are examined after the changed ones are written: Python runs one thread at a
+    time.
+    """
     api = Api()
     stage = Stage(pattern="APP-*", allow=["APP-*"], writers=8, api=api)
     stage.source.listed = [instance(number, f"app-{number}") for number in range(1, 6)]
@@ -131,7 +140,9 @@ def test_the_rest_is_looked_at_once_what_changed_is_written(monkeypatch: pytest.
 
 
 def test_who_changed_waits_for_no_question_about_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what vanished every server is asked; one that hangs is waited for, application after application."""
+    """Changed applications are written before servers are asked about vanished instances, since a server
+    may hang.
+    """
     stage = Stage(pattern="APP-*", allow=["APP-*"])
     stage.source.listed = [instance(1, "app-a"), instance(2, "app-b"), instance(3, "app-c")]
     stage.reconcile()
@@ -152,7 +163,9 @@ def test_who_changed_waits_for_no_question_about_others(monkeypatch: pytest.Monk
 
 
 def test_a_removal_with_proof_is_done_at_once() -> None:
-    """And proof is asked only for what vanished."""
+    """An endpoint goes at once when a server proves that its instance left; servers are asked about
+    vanished ones only.
+    """
     stage = Stage()
     stage.source.listed = [instance(1), instance(2)]
     stage.reconcile()
@@ -164,7 +177,7 @@ def test_a_removal_with_proof_is_done_at_once() -> None:
 
 
 def test_what_vanished_without_proof_is_held_for_its_time() -> None:
-    """Said so meanwhile; named when it goes."""
+    """RemovalsHeld counts the held endpoints; after the hold time they go, and the result names them."""
     stage = Stage()
     stage.source.listed = [instance(1), instance(2), instance(3)]
     stage.reconcile()
@@ -185,7 +198,9 @@ def test_what_vanished_without_proof_is_held_for_its_time() -> None:
 
 
 def test_what_another_server_holds_is_not_gone() -> None:
-    """However long the list lacks it; and it is shown as that server has it."""
+    """An instance missing from the list but held by another server stays for any time, with the status
+    that server gives.
+    """
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -200,7 +215,9 @@ def test_what_another_server_holds_is_not_gone() -> None:
 
 
 def test_a_new_operator_goes_by_what_the_slices_say() -> None:
-    """Endpoints shown before its start need proof as well."""
+    """After a restart, endpoints in the slices whose instances are missing need proof before they are
+    removed.
+    """
     stage = Stage()
     stage.source.listed = [instance(1), instance(2)]
     stage.reconcile()
@@ -215,7 +232,7 @@ def test_a_new_operator_goes_by_what_the_slices_say() -> None:
     "state", [Unread(), Unread(RegistryUnreachable("no")), Failing(RegistryUnreachable("no"), 5.0)]
 )
 def test_an_eureka_that_does_not_answer_changes_nothing(state: Any) -> None:
-    """The age of the data stands on the Service."""
+    """While Eureka does not answer, only the annotation with the time of the last reading is written."""
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -233,7 +250,7 @@ def test_an_eureka_that_does_not_answer_changes_nothing(state: Any) -> None:
 
 
 def test_a_moment_without_an_answer_is_not_reported() -> None:
-    """Nor is anything done."""
+    """A short failure of Eureka yields neither a report nor a write."""
     stage = Stage()
     stage.source.state = Failing(RegistryUnreachable("no"), 5.0, lasts=False)
     assert stage.reconcile().report is None
@@ -241,7 +258,7 @@ def test_a_moment_without_an_answer_is_not_reported() -> None:
 
 
 def test_a_service_says_now_and_then_that_eureka_was_read() -> None:
-    """Each ten minutes, since each write goes to all nodes."""
+    """The annotation is written every ten minutes only, since each write reaches every node."""
     stage = Stage()
     stage.reconcile()
     assert stage.source.read_at is not None
@@ -252,7 +269,9 @@ def test_a_service_says_now_and_then_that_eureka_was_read() -> None:
 
 
 def test_a_persons_service_is_left_alone() -> None:
-    """Also one that was made a moment ago, which only the API knows; and another mirror's."""
+    """A mirror reports NameTaken for a person's Service, also if only the API server knows it yet, or
+    another mirror's.
+    """
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.persons["shop", "review"] = {"metadata": {"namespace": "shop", "name": "review", "labels": {}}}
@@ -272,7 +291,7 @@ def test_a_persons_service_is_left_alone() -> None:
 
 
 def test_a_name_that_no_service_can_have_is_not_called_taken() -> None:
-    """Nobody has that name, and nobody can."""
+    """An application whose name is no valid Service name is reported as NoName, not NameTaken."""
     stage = Stage(pattern="*", allow=["1-ORDER", "C"])
     stage.source.listed = [instance(1, "1-ORDER"), instance(2, "C")]
     stage.reconcile()
@@ -282,7 +301,9 @@ def test_a_name_that_no_service_can_have_is_not_called_taken() -> None:
 
 
 def test_a_pattern_makes_a_service_for_each_application() -> None:
-    """That fits and is allowed; of two that come to one name the first keeps it."""
+    """Applications must fit the pattern and the allow list; if two yield one Service name, the first keeps
+    it.
+    """
     stage = Stage(pattern="*", allow=["A_B", "A-B", "C"])
     stage.source.listed = [instance(1, "A_B"), instance(2, "D")]
     stage.reconcile()
@@ -299,7 +320,9 @@ def test_a_pattern_makes_a_service_for_each_application() -> None:
 
 
 def test_what_a_person_asks_for_no_more_goes() -> None:
-    """By another name of the Service the new one comes first."""
+    """When the Service's name changes in the spec, the new Service is created before the old one is
+    deleted.
+    """
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -315,7 +338,9 @@ def test_what_a_person_asks_for_no_more_goes() -> None:
 
 
 def test_what_vanished_moves_to_the_new_name() -> None:
-    """A server that lost its memory while the Service is renamed takes no endpoint away."""
+    """When a Service is renamed while its instance is missing from Eureka, the endpoint moves to the new
+    Service.
+    """
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -326,7 +351,7 @@ def test_what_vanished_moves_to_the_new_name() -> None:
 
 
 def test_a_service_keeps_its_name_until_the_next_one_is_free() -> None:
-    """Callers find it by that."""
+    """While the new name is taken, the old Service and its endpoints stay, since callers use its name."""
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -337,7 +362,7 @@ def test_a_service_keeps_its_name_until_the_next_one_is_free() -> None:
 
 
 def test_another_form_is_another_service() -> None:
-    """An address cannot be given or taken later."""
+    """A headless Service replaces the one with a cluster IP, which cannot be changed in place."""
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -350,7 +375,9 @@ def test_another_form_is_another_service() -> None:
 
 
 def test_slices_are_added_to_a_service_that_opted_in() -> None:
-    """Its ports' names are used; and they go when it opts out."""
+    """The slices use the name of the annotated Service's only port, and go when none of several ports is
+    named http.
+    """
     stage = Stage(application="review", attachTo="rating")
     stage.source.listed = [instance(1)]
     assert "there is no such Service" in stage.problem("NotAttached")
@@ -374,7 +401,7 @@ def test_slices_are_added_to_a_service_that_opted_in() -> None:
 
 
 def test_bad_instances_are_named_and_keep_no_other_away() -> None:
-    """By their reason; and a name that stops to resolve keeps its addresses, also of an operator before."""
+    """A name that stops resolving keeps its addresses, also after a restart of the operator."""
     stage = Stage()
     stage.source.listed = [instance(1), instance(2, address="10.0.0.1"), instance(3, address="vm-3.example")]
     report = stage.reconcile().report
@@ -392,7 +419,9 @@ def test_bad_instances_are_named_and_keep_no_other_away() -> None:
 
 
 def test_an_address_that_becomes_the_clusters_own_is_shown_no_more() -> None:
-    """By what is known of the cluster a minute later."""
+    """The endpoint goes, and AddressRefused is reported, when a Service or pod of the cluster gets its
+    address.
+    """
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -402,7 +431,9 @@ def test_an_address_that_becomes_the_clusters_own_is_shown_no_more() -> None:
 
 
 def test_a_host_name_that_is_elsewhere_is_reported() -> None:
-    """Spring's clients call that one. It is no fault of the mirror, which shows what Eureka holds."""
+    """HostNameDiffers warns that Spring's clients call another address than the Service; the mirror stays
+    synced.
+    """
     stage = Stage()
     stage.addresses |= {"same.example": ("192.0.2.1",), "other.example": ("192.0.2.66", "192.0.2.67")}
     stage.addresses |= {"six.example": ("2001:db8::9",)}
@@ -425,7 +456,7 @@ def test_a_host_name_that_is_elsewhere_is_reported() -> None:
 
 
 def test_our_own_registrations_make_no_service() -> None:
-    """A pattern that means everything does not bring back what the syncers registered."""
+    """A pattern of ``*`` does not mirror applications that this cluster's syncers registered."""
     stage = Stage(pattern="*", allow=["R*"])
     stage.source.listed = [instance(1, metadata={"eurekube.owner": "cluster/eks/shop/review"})]
     stage.reconcile()
@@ -433,7 +464,9 @@ def test_our_own_registrations_make_no_service() -> None:
 
 
 def test_an_unreadable_or_paused_mirror_keeps_what_it_shows() -> None:
-    """And says why."""
+    """A mirror with an invalid spec, an unknown Eureka or a pause keeps its endpoints, and Synced gives
+    the reason.
+    """
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -453,7 +486,7 @@ def test_an_unreadable_or_paused_mirror_keeps_what_it_shows() -> None:
 
 
 def test_a_deleted_mirror_takes_its_own_away() -> None:
-    """Then it is let go; a second time there is nothing to do."""
+    """The mirror removes its Service and slices, then its finalizer; a second reconcile does nothing."""
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -466,7 +499,10 @@ def test_a_deleted_mirror_takes_its_own_away() -> None:
 
 
 def test_a_mirror_goes_though_the_rights_in_its_namespace_went_first() -> None:
-    """As where the namespace is deleted: else it would hang. Its owner references remove the rest."""
+    """When a deletion ends with 403, as in a namespace that is being deleted, the finalizer goes all the
+    same, and owner
+    references remove the rest; a 429 is raised.
+    """
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -483,7 +519,9 @@ def test_a_mirror_goes_though_the_rights_in_its_namespace_went_first() -> None:
 
 
 def test_the_finalizer_comes_before_anything_else() -> None:
-    """So that nothing is made for which nobody cares."""
+    """A mirror gets its finalizer before it makes an object, so that its deletion cannot leave objects
+    behind.
+    """
     stage = Stage()
     item = dict(one(stage.objects.mirrors).get(*KEY))
     item["metadata"] = {**item["metadata"], "finalizers": []}
@@ -495,7 +533,7 @@ def test_the_finalizer_comes_before_anything_else() -> None:
 
 @pytest.mark.parametrize("becomes", [None, {"uid": "another"}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}])
 def test_nothing_is_made_for_a_mirror_that_is_gone_already(becomes: dict[str, Any] | None) -> None:
-    """Deleted before the finalizer stood: nobody would take away what is made for it."""
+    """A mirror that was deleted before it got its finalizer makes nothing, since nobody would remove it."""
     stage = Stage()
     item = dict(one(stage.objects.mirrors).get(*KEY))
     item["metadata"] = {**item["metadata"], "finalizers": []}
@@ -510,7 +548,9 @@ def test_nothing_is_made_for_a_mirror_that_is_gone_already(becomes: dict[str, An
 
 
 def test_a_write_that_fails_is_repeated_and_doubles_nothing() -> None:
-    """Also one that was carried out though no answer came: names are counted, not drawn."""
+    """Slice names are counted, not random: a repeated creation whose answer was lost meets the existing
+    slice.
+    """
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.api.fails = KubernetesError("busy", status_code=429)
@@ -525,7 +565,7 @@ def test_a_write_that_fails_is_repeated_and_doubles_nothing() -> None:
 
 
 def test_what_somebody_changed_on_a_service_is_put_right() -> None:
-    """Ports and labels are the mirror's; what others add stays."""
+    """The mirror restores its ports and labels, and keeps labels that others added."""
     stage = Stage()
     stage.reconcile()
     service = stage.service()
@@ -547,8 +587,9 @@ def test_what_somebody_changed_on_a_service_is_put_right() -> None:
 def test_a_service_that_became_a_persons_is_not_written_to(
     becomes: dict[str, Any], spec: dict[str, Any]
 ) -> None:
-    """Its label was taken off, or it was made again, of which no watch has reported: neither patch nor
-    delete."""
+    """A Service that lost the mirror's label or was created anew, unreported by the watch, is neither
+    patched nor deleted.
+    """
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -562,7 +603,9 @@ def test_a_service_that_became_a_persons_is_not_written_to(
 
 
 def test_slices_leave_a_service_that_a_person_took() -> None:
-    """Its label was taken off: what it shows from then on is a person's to say."""
+    """When a person takes the mirror's label off a Service, the mirror removes its slices and leaves the
+    Service.
+    """
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -579,9 +622,9 @@ def test_slices_leave_a_service_that_a_person_took() -> None:
 
 
 class CrowdedApi(Api):
-    """Answers no creation of a Service before so many are asked for at once; the last that asks comes first.
+    """An API server that answers creations of Services only once so many are waiting, in reverse order.
 
-    :ivar crowd: for how many it waits; with None for nobody.
+    :ivar crowd: the barrier at which they wait; None if nothing waits.
     """
 
     def __init__(self) -> None:
@@ -590,7 +633,7 @@ class CrowdedApi(Api):
         self._lock = threading.Lock()
 
     def request(self, method: str, path: str, _: object = None, body: Any = None, **more: object) -> Any:
-        """Carry out a write as Kubernetes does."""
+        """Carry out a write as Kubernetes does, after the wait."""
         if self.crowd is not None and method == "POST" and path.endswith("/services"):
             place = self.crowd.wait(30.0)
             if self.fails is not None:
@@ -601,7 +644,7 @@ class CrowdedApi(Api):
 
 
 def crowded(**spec: Any) -> tuple[Stage, CrowdedApi]:
-    """A mirror of sixteen applications, of which eight are written at once."""
+    """Return a mirror of sixteen applications, with eight writers and a CrowdedApi."""
     stage = Stage(writers=8, api=(api := CrowdedApi()), **spec)
     stage.source.listed = [instance(number, f"app-{number:02}") for number in range(1, 17)]
     api.crowd = threading.Barrier(8)
@@ -609,7 +652,7 @@ def crowded(**spec: Any) -> tuple[Stage, CrowdedApi]:
 
 
 def test_applications_wait_for_no_other_ones_writes() -> None:
-    """Eight Services are asked for before any is there. Each comes before its slices."""
+    """Eight Services are requested before any is answered; each Service is created before its own slices."""
     stage, api = crowded(pattern="APP-*", allow=["APP-*"])
     report = stage.reconcile().report
     assert report is not None
@@ -626,7 +669,10 @@ def test_applications_wait_for_no_other_ones_writes() -> None:
 
 
 def test_old_names_go_once_all_new_ones_stand() -> None:
-    """However the writes overtake each other: an operator that dies in between leaves all that was called."""
+    """Old Services are deleted after all new ones exist, so that an operator that dies between leaves every
+    application
+    callable.
+    """
     stage, api = crowded(pattern="APP-*", allow=["APP-*"])
     stage.reconcile()
     stage.edited(pattern="APP-*", allow=["APP-*"], serviceName="{application}-of-old")
@@ -636,7 +682,9 @@ def test_old_names_go_once_all_new_ones_stand() -> None:
 
 
 def test_a_write_that_fails_among_others_leaves_those_that_were_begun() -> None:
-    """None is begun after it; all that was written is found again, and the rest follows."""
+    """After a failure no further write begins; the next reconcile finds the written objects and makes the
+    rest.
+    """
     stage, api = crowded(pattern="APP-*", allow=["APP-*"])
     api.fails = KubernetesError("no answer")
     with pytest.raises(KubernetesError, match="no answer"):
@@ -649,9 +697,9 @@ def test_a_write_that_fails_among_others_leaves_those_that_were_begun() -> None:
 
 
 class RefusingApi(Api):
-    """Refuses to create Services of some names.
+    """An API server that refuses to create Services of some names.
 
-    :ivar refused: how each is refused; ``asked`` for which of them it was asked.
+    :ivar refused: the HTTP status of a refusal, by name; ``asked``: the names that were refused.
     """
 
     def __init__(self) -> None:
@@ -660,7 +708,7 @@ class RefusingApi(Api):
         self.asked: list[str] = []
 
     def request(self, method: str, path: str, _: object = None, body: Any = None, **more: object) -> Any:
-        """Carry out a write as Kubernetes does."""
+        """Refuse a creation that is listed in ``refused``; carry out any other write as Kubernetes does."""
         name = body["metadata"].get("name") if method == "POST" and path.endswith("/services") else None
         if name in self.refused:
             self.asked.append(name)
@@ -669,7 +717,9 @@ class RefusingApi(Api):
 
 
 def test_an_application_that_is_refused_keeps_no_other_away() -> None:
-    """A quota or a webhook refuses its Service: other applications still lose instances that left."""
+    """When a quota or webhook refuses one application's Service, other applications still lose instances
+    that left.
+    """
     stage = Stage(api=(api := RefusingApi()), pattern="APP-*", allow=["APP-*"])
     stage.source.listed = [instance(1, "app-b"), instance(2, "app-b"), instance(3, "app-old")]
     stage.reconcile()
@@ -689,7 +739,7 @@ def test_an_application_that_is_refused_keeps_no_other_away() -> None:
 
 @pytest.mark.parametrize(("status", "asked"), [(503, 1), (429, 1), (403, 8)])
 def test_an_api_server_that_refuses_all_is_left_alone(status: int, asked: int) -> None:
-    """One that has too much to do is asked no more at once, nor is one that says no to all."""
+    """A reconcile stops after the first 429 or 503, and after eight refusals with 403."""
     stage = Stage(api=(api := RefusingApi()), pattern="APP-*", allow=["APP-*"])
     names = [f"app-{number:02}" for number in range(1, 21)]
     stage.source.listed = [instance(number + 1, name) for number, name in enumerate(names)]
@@ -700,9 +750,9 @@ def test_an_api_server_that_refuses_all_is_left_alone(status: int, asked: int) -
 
 
 class DyingApi(Api):
-    """Carries out so many writes, and answers no other: the operator that sends them has died.
+    """An API server that carries out a number of writes and answers no other, as if the operator had died.
 
-    :ivar left: how many it carries out.
+    :ivar left: how many writes are still carried out.
     """
 
     def __init__(self) -> None:
@@ -711,7 +761,7 @@ class DyingApi(Api):
         self._lock = threading.Lock()
 
     def request(self, method: str, path: str, _: object = None, body: Any = None, **more: object) -> Any:
-        """Carry out a write as Kubernetes does."""
+        """Carry out a write as Kubernetes does while ``left`` allows it; raise afterwards."""
         with self._lock:
             self.left -= 1
             if self.left < 0:
@@ -721,7 +771,9 @@ class DyingApi(Api):
 
 @pytest.mark.parametrize("left", range(0, 32, 3))
 def test_wherever_it_dies_among_writes_all_goes_on_to_be_called(left: int) -> None:
-    """While every Service gets another name: each is called by its old one, its new one, or both."""
+    """If the operator dies while it renames every Service, each application keeps endpoints under its old
+    or new name.
+    """
     stage = Stage(writers=4, api=(api := DyingApi()), pattern="APP-*", allow=["APP-*"])
     stage.source.listed = [instance(number, f"app-{number}") for number in range(1, 9)]
     stage.reconcile()
@@ -740,7 +792,9 @@ def test_wherever_it_dies_among_writes_all_goes_on_to_be_called(left: int) -> No
 
 @pytest.mark.parametrize(("status", "count"), [(403, 8), (403, 20), (400, 9), (500, 1), (500, 2)])
 def test_what_is_refused_each_time_starves_no_other(status: int, count: int) -> None:
-    """A full quota, or a webhook that is gone: the last application of the alphabet has its turn, too."""
+    """With a full quota or a broken webhook, repeated reconciles reach even the last application of the
+    alphabet.
+    """
     stage = Stage(api=(api := ChoosyApi()), pattern="*", allow=["APP-*", "ZETA"])
     stage.source.listed = [instance(1, "zeta")]
     stage.reconcile()
@@ -759,7 +813,9 @@ def test_what_is_refused_each_time_starves_no_other(status: int, count: int) -> 
 
 
 def test_a_mirror_that_is_deleted_alone_leaves_its_services() -> None:
-    """`kubectl delete --cascade=orphan` says so by a finalizer of Kubernetes' own."""
+    """The finalizer ``orphan``, which ``kubectl delete --cascade=orphan`` sets, keeps the Services and
+    slices.
+    """
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -774,7 +830,7 @@ def test_a_mirror_that_is_deleted_alone_leaves_its_services() -> None:
 @pytest.mark.parametrize("state", [Unread(), Failing(RegistryUnreachable("no answer"), 0.0), Healthy()])
 @pytest.mark.parametrize("eureka", ["default", "nowhere"])
 def test_a_deleted_mirror_goes_whatever_becomes_of_its_eureka(state: Any, eureka: str) -> None:
-    """Its finalizer would hold up its namespace: nothing of Eureka's is needed to take away what it made."""
+    """A silent or unknown Eureka does not delay the deletion, whose finalizer would block the namespace."""
     stage = Stage(application="review")
     stage.source.listed = [instance(1)]
     stage.reconcile()

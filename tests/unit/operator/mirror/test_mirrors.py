@@ -1,4 +1,4 @@
-"""When mirrors are reconciled, and what is notified of it."""
+"""When mirrors are reconciled, and what they report."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ Object = dict[str, Any]
 
 
 class Events:
-    """The recorded Events."""
+    """A recorder that keeps each Event's reason and note."""
 
     def __init__(self) -> None:
         self.recorded: list[tuple[str, str]] = []
 
     def record(self, _: Object, __: object, reason: str, note: str) -> None:
-        """Keep it."""
+        """Keep an Event's reason and note."""
         self.recorded.append((reason, note))
 
 
 class Scene:
-    """Mirrors over an API server and a Eureka in memory, whose watches tell nothing by themselves."""
+    """Mirrors over an API server and a Eureka in memory, with watches that report nothing."""
 
     def __init__(self, *, is_dry: bool = False, is_listed: bool = True) -> None:
         self.api, self.source, self.events = Api(), Source(), Events()
@@ -64,20 +64,20 @@ class Scene:
         )
 
     def list_persons(self) -> None:
-        """The Services that are no mirror's are read, of which there are none."""
+        """Complete the list of Services and slices that no mirror made; it is empty."""
         for group in (self.watched.services, self.watched.slices):
             one(group).take_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
 
     def request(self, *given: Any, **more: Any) -> Object:
-        """A write."""
+        """Pass a write to the API server."""
         return self.api.request(*given, **more)
 
     def get(self, path: str) -> Object:
-        """One object."""
+        """Read one object from the API server."""
         return self.api.get(path)
 
     def pages(self, path: str, *_: object, query: Mapping[str, str] | None = None) -> Iterator[Object]:
-        """A list; with a query one of a watch."""
+        """List the objects of a kind; a list with a query is counted as one that begins a watch."""
         if "fieldSelector" in (query or {}):
             yield from self.api.pages(path, query)
             return
@@ -91,13 +91,13 @@ class Scene:
         yield {"metadata": {"resourceVersion": "1"}, "items": items}
 
     def watch(self, *_: object, **__: object) -> Iterator[Object]:
-        """A watch that is silent."""
+        """Yield bookmarks only."""
         while True:
             time.sleep(0.05)
             yield {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "1"}}}
 
     def made(self, name: str = "review", **spec: Any) -> None:
-        """A person makes a mirror."""
+        """Store a EurekaMirror, as a person who creates one does."""
         metadata = {"namespace": "shop", "name": name, "uid": name, "resourceVersion": "1", "generation": 1}
         item: Object = {
             "apiVersion": "eurekube.io/v1alpha1",
@@ -108,26 +108,28 @@ class Scene:
         self.api.objects[MIRRORS.path("shop", name)] = item
 
     def end(self) -> None:
-        """Stop, and wait for the watches: anyone who comes next may replace the clock, of all modules."""
+        """Stop the mirrors, and wait until their watches end: a later test may replace the clock under
+        them.
+        """
         self.mirrors.stop()
         wait_until(
             lambda: not any(one.is_alive for one in self.mirrors.objects.liveness()), "the watches' end", 10.0
         )
 
     def status(self, name: str = "review") -> Object:
-        """A mirror's status as it stands."""
+        """Return a mirror's status as the API server holds it."""
         found: Object = self.api.objects[MIRRORS.path("shop", name)].get("status") or {}
         return found
 
     def says(self, kind: str, name: str = "review") -> str:
-        """A condition's status."""
+        """Return the status of a mirror's condition, empty if it has none."""
         conditions = self.status(name).get("conditions") or ()
         return next((str(each["status"]) for each in conditions if each["type"] == kind), "")
 
 
 @pytest.fixture
 def scene() -> Iterator[Scene]:
-    """With one mirror."""
+    """Yield a scene with one mirror."""
     found = Scene()
     found.made()
     yield found
@@ -135,7 +137,7 @@ def scene() -> Iterator[Scene]:
 
 
 def test_nothing_is_written_before_this_replica_leads(scene: Scene) -> None:
-    """Then all is; and each reading of Eureka is a reason to reconcile again."""
+    """Once the replica leads it writes all, and each reading of Eureka triggers another reconcile."""
     scene.source.listed = [instance(1)]
     scene.mirrors.start()
     wait_until(lambda: scene.mirrors.objects.are_known_of("shop"), "the lists", 10.0)
@@ -160,7 +162,7 @@ def test_nothing_is_written_before_this_replica_leads(scene: Scene) -> None:
 
 
 def test_what_is_wrong_is_reported(scene: Scene) -> None:
-    """By conditions and Events; a failed write is tried again, and says so meanwhile."""
+    """Conditions and Events report it; a failed write is reported, too, and retried."""
     scene.source.listed = [instance(1, address="198.51.100.1")]
     scene.mirrors.start()
     scene.mirrors.lead()
@@ -177,7 +179,9 @@ def test_what_is_wrong_is_reported(scene: Scene) -> None:
 
 
 def test_a_service_that_opts_in_concerns_its_mirror(scene: Scene) -> None:
-    """At once, without a reading of Eureka; as does one that opts out."""
+    """A Service that opts in or out triggers a reconcile of its mirror at once, without a reading of
+    Eureka.
+    """
     scene.made("beside", application="review", attachTo="rating")
     scene.source.listed = [instance(1)]
     scene.mirrors.start()
@@ -201,7 +205,9 @@ def test_a_service_that_opts_in_concerns_its_mirror(scene: Scene) -> None:
 
 @pytest.mark.parametrize("is_dry", [False, True])
 def test_a_single_pass_tells_what_is_written(is_dry: bool) -> None:
-    """Each mirror once; of a dry run, what would be, and nothing is."""
+    """A single pass reports each mirror once; in a dry run it reports the writes without carrying them
+    out.
+    """
     scene = Scene(is_dry=is_dry)
     scene.made()
     scene.source.listed = [instance(1)]
@@ -219,7 +225,7 @@ def test_a_single_pass_tells_what_is_written(is_dry: bool) -> None:
 
 
 def test_a_dry_run_removes_and_changes_nothing() -> None:
-    """Of what stands already."""
+    """A dry run leaves existing Services and slices as they are, and reports what it would remove."""
     scene = Scene()
     scene.made()
     scene.source.listed = [instance(1)]
@@ -240,7 +246,7 @@ def test_a_dry_run_removes_and_changes_nothing() -> None:
 
 
 def test_a_status_is_written_for_its_news_only() -> None:
-    """That Eureka was read once more is none, for five minutes."""
+    """A newer ``lastReadTime`` alone is written only when it is five minutes newer."""
     old = {"ready": 1, "lastReadTime": "2026-01-01T00:00:00Z"}
     assert not is_worth_a_write(old, {**old, "lastReadTime": "2026-01-01T00:04:59Z"})
     assert is_worth_a_write(old, {**old, "lastReadTime": "2026-01-01T00:05:00Z"})
@@ -250,7 +256,9 @@ def test_a_status_is_written_for_its_news_only() -> None:
 
 
 def test_nothing_leaves_a_service_that_was_not_listed_yet() -> None:
-    """The operator of before added to it; this one may read persons' Services a while after its own."""
+    """Slices that an earlier operator added to a person's Service stay until the persons' Services have
+    been listed.
+    """
     scene = Scene(is_listed=False)
     slices = f"{ENDPOINT_SLICES.path('shop')}/rating-1"
     labels = {"kubernetes.io/service-name": "rating", MIRROR_LABEL: "beside"}
@@ -269,7 +277,9 @@ def test_nothing_leaves_a_service_that_was_not_listed_yet() -> None:
 
 
 def test_a_slice_whose_name_is_taken_gets_the_next_one(scene: Scene) -> None:
-    """Somebody took the labels off a slice of ours, which no watch fixes; who has the name is reported."""
+    """When somebody takes the labels off a mirror's slice, the mirror makes one of another name and
+    reports the old one.
+    """
     scene.source.listed = [instance(1)]
     scene.mirrors.start()
     scene.mirrors.lead()
@@ -288,7 +298,7 @@ def test_a_slice_whose_name_is_taken_gets_the_next_one(scene: Scene) -> None:
 
 
 def test_a_conflict_that_lasts_is_reported(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each write comes too late, which no watch fixes. One conflict is not reported."""
+    """Writes that keep failing with 409 are reported; a single conflict is not."""
     monkeypatch.setattr("eurekube_provider.operator.mirror.mirrors.LONGEST_CONFLICT_SECONDS", 0.6)
     send = scene.api.request
 
@@ -306,7 +316,9 @@ def test_a_conflict_that_lasts_is_reported(scene: Scene, monkeypatch: pytest.Mon
 
 
 def test_a_fight_with_a_webhook_ends(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gives each slice other ports than were asked for, so that none is ever as it should be."""
+    """A webhook changes the ports of each new slice; the mirror gives up creating slices after a few
+    attempts.
+    """
     send = scene.api.request
 
     def request(method: str, path: str, query: object = None, body: Any = None, **more: object) -> Any:

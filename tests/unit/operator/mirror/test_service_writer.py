@@ -1,4 +1,6 @@
-"""The Services of mirrors: whatever others do to one, none that is called goes, and no person's is taken."""
+"""Mirrored Services that others change: a Service with callers stays, and a person's Service is never
+taken over.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from tests.unit.operator.mirror.stage import Stage, instance, one
 @pytest.mark.parametrize("is_listed", [True, False])
 @pytest.mark.parametrize("spec", [{"application": "review"}, {"pattern": "*", "allow": ["R*"]}])
 def test_a_service_whose_annotation_was_taken_off_stays(spec: dict[str, Any], is_listed: bool) -> None:
-    """It has the annotation again; another Service of its name would have another address."""
+    """The mirror restores the annotation with the application: a new Service would have another address."""
     stage = Stage(**spec)
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -31,7 +33,9 @@ def test_a_service_whose_annotation_was_taken_off_stays(spec: dict[str, Any], is
 
 
 def test_a_service_of_which_nothing_tells_the_application_stays() -> None:
-    """With a pattern anybody's name might be meant."""
+    """Without annotations on the Service and its slice, a mirror with a pattern cannot tell the
+    application, and keeps both.
+    """
     stage = Stage(pattern="*", allow=["R*"])
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -44,7 +48,9 @@ def test_a_service_of_which_nothing_tells_the_application_stays() -> None:
 
 @pytest.mark.parametrize("attached", [False, True])
 def test_another_application_takes_the_service_over(attached: bool) -> None:
-    """Without another address, and without the endpoints of the one before it."""
+    """When the spec names another application, the Service keeps its address and loses the former
+    application's endpoints.
+    """
     place: dict[str, Any] = {"attachTo": "rating"} if attached else {"serviceName": "rating"}
     stage = Stage(application="review", **place)
     if attached:
@@ -63,7 +69,9 @@ def test_another_application_takes_the_service_over(attached: bool) -> None:
 
 @pytest.mark.parametrize(("opts_out", "shows"), [(False, {"192.0.2.1": True}), (True, {})])
 def test_what_was_attached_stays_until_it_has_another_place(opts_out: bool, shows: dict[str, bool]) -> None:
-    """Unless the Service's owner wants it no more."""
+    """Attached endpoints stay while the mirror's new Service name is taken, unless the Service they are in
+    opts out.
+    """
     stage = Stage(application="review", attachTo="rating")
     stage.persons["shop", "rating"] = opted_in()
     stage.source.listed = [instance(1)]
@@ -81,7 +89,9 @@ def test_what_was_attached_stays_until_it_has_another_place(opts_out: bool, show
 
 @pytest.mark.parametrize("state", [Unread(), Failing(RegistryUnreachable("no answer"), 0.0)])
 def test_a_service_that_opts_out_is_left_though_eureka_is_silent(state: Any) -> None:
-    """The machines may be gone with Eureka, and its owner has them called no more."""
+    """The endpoints leave a Service whose annotation was removed; a Service that the mirror does not know
+    keeps them.
+    """
     stage = Stage(application="review", attachTo="rating")
     stage.persons["shop", "rating"] = opted_in()
     stage.source.listed = [instance(1)]
@@ -100,7 +110,7 @@ def test_a_service_that_opts_out_is_left_though_eureka_is_silent(state: Any) -> 
 
 
 def test_a_service_has_the_labels_and_annotations_that_the_spec_gives() -> None:
-    """As long as it gives them; what others put on it stays, and so does what the mirror itself needs."""
+    """Labels and annotations go when the spec drops them; those of others and the mirror's own stay."""
     path = "/api/v1/namespaces/shop/services/review"
     given: dict[str, Any] = {
         "serviceLabels": {"team": "stars", "tier": "web"},
@@ -140,7 +150,9 @@ def test_a_service_has_the_labels_and_annotations_that_the_spec_gives() -> None:
     ['{"labels": 5}', '{"annotations": null}', '{"labels": [{}, "mine"]}', "[]", "{", "[" * 100_000],
 )
 def test_a_service_with_a_nonsense_status_holds_up_no_application(written: str) -> None:
-    """Anybody who may edit the Service may have written it; additions of others stay."""
+    """The annotation ``eurekube.io/given`` may hold any text, since others may edit the Service; their
+    labels stay.
+    """
     path = "/api/v1/namespaces/shop/services/review"
     stage = Stage(pattern="*", allow=["R*", "Z*"], serviceLabels={"team": "stars"})
     stage.source.listed = [instance(1), instance(2, "zone")]

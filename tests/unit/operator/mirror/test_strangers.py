@@ -1,4 +1,6 @@
-"""Acts of people and other programs on a mirror's Services and EndpointSlices, and its reports."""
+"""Changes that people and other programs make to a mirror's Services and EndpointSlices, and how the
+mirror reacts.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ SILENT = Failing(RegistryUnreachable("no answer"), 0.0)
 
 
 def taken_over(stage: Stage, path: str = SERVICE, *, is_reported: bool = True) -> None:
-    """A person takes our label off a Service.
+    """Take the mirror's label off a Service, as a person does.
 
     :param is_reported: True if the watch of all Services has reported it.
     """
@@ -32,13 +34,15 @@ def taken_over(stage: Stage, path: str = SERVICE, *, is_reported: bool = True) -
 
 
 def references(stage: Stage, path: str = SERVICE) -> list[str]:
-    """The kinds of a Service's owners."""
+    """Return the kinds of a Service's owners."""
     return [each["kind"] for each in stage.api.objects[path]["metadata"].get("ownerReferences") or ()]
 
 
 @pytest.mark.parametrize("state", [None, SILENT, Unread()])
 def test_a_service_that_a_person_took_over_is_theirs(state: Any) -> None:
-    """Kubernetes would delete it with the mirror by our owner reference, which goes before the slices do."""
+    """The mirror removes its owner reference before its slices, or Kubernetes would delete the Service
+    with the mirror.
+    """
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -56,7 +60,7 @@ def test_a_service_that_a_person_took_over_is_theirs(state: Any) -> None:
 
 
 def test_a_service_that_cannot_be_left_holds_up_no_other_application() -> None:
-    """A person goes on to edit it: it is left by the next try."""
+    """A person keeps editing the Service, so that the write conflicts; the next reconcile succeeds."""
     stage = Stage(pattern="*", allow=["R*", "Z*"])
     stage.source.listed = [instance(1), instance(2, "zone")]
     stage.reconcile()
@@ -77,7 +81,10 @@ def test_a_service_that_cannot_be_left_holds_up_no_other_application() -> None:
 
 @pytest.mark.parametrize("spec", [{}, {"paused": True}, {"eureka": "nowhere"}])
 def test_a_mirror_leaves_no_reference_behind(spec: dict[str, Any]) -> None:
-    """It is deleted before any watch reported the person, or did nothing meanwhile."""
+    """A deleted mirror drops its owner reference from a taken-over Service, also if it was paused or no watch
+    has
+    reported the take-over.
+    """
     stage = Stage(application="review")
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -94,7 +101,7 @@ def test_a_mirror_leaves_no_reference_behind(spec: dict[str, Any]) -> None:
 
 
 def test_a_service_that_was_given_to_another_mirror_is_left() -> None:
-    """Its label names that one by now: the first mirror's end does not take it along."""
+    """The deletion of a mirror does not delete a Service whose label names another mirror by now."""
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -106,7 +113,9 @@ def test_a_service_that_was_given_to_another_mirror_is_left() -> None:
 
 
 def test_a_slice_that_was_given_to_another_service_is_replaced() -> None:
-    """Its name is not free, and the Service had no endpoint for good; it goes once there is another one."""
+    """When somebody labels a mirror's slice for another Service, the mirror makes a new slice, then
+    deletes the old one.
+    """
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -122,7 +131,7 @@ def test_a_slice_that_was_given_to_another_service_is_replaced() -> None:
 
 
 def test_a_slice_that_is_deleted_while_eureka_is_frozen_is_restored() -> None:
-    """From the last reading; nothing else is done, and nothing leaves."""
+    """The slice is rebuilt from the last reading of Eureka; no other endpoint changes."""
     stage = Stage()
     stage.source.listed = [instance(1), instance(2)]
     stage.reconcile()
@@ -141,7 +150,9 @@ def test_a_slice_that_is_deleted_while_eureka_is_frozen_is_restored() -> None:
 
 
 def test_a_replica_that_has_shown_nothing_restores_nothing() -> None:
-    """The one before it may have read more of Eureka, such as that it left."""
+    """A new leader adds no endpoint while Eureka is silent: its predecessor may have read that the
+    instance left.
+    """
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -154,7 +165,9 @@ def test_a_replica_that_has_shown_nothing_restores_nothing() -> None:
 
 @pytest.mark.parametrize("target", [{}, {"targetRef": {"kind": "Pod", "name": "a"}}])
 def test_an_endpoint_that_somebody_added_goes_at_once(target: Object) -> None:
-    """It stands for no instance, and is not reported as one that Eureka lists no more."""
+    """An endpoint without an instance is removed and reported as ForeignEndpoints, not held as a vanished
+    instance.
+    """
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -171,7 +184,9 @@ def test_an_endpoint_that_somebody_added_goes_at_once(target: Object) -> None:
 
 
 def test_a_selector_on_a_mirrored_service_is_reported() -> None:
-    """And the slices that Kubernetes writes for it; each round again, until it is gone."""
+    """Each reconcile reports the selector and the slices that Kubernetes writes for it, until the selector
+    is gone.
+    """
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -190,17 +205,19 @@ def test_a_selector_on_a_mirrored_service_is_reported() -> None:
 
 
 def flood(stage: Stage, count: int) -> None:
-    """One client registers so many applications, beside the one that is there."""
+    """Have Eureka list this many applications beside the mirrored one."""
     stage.source.listed = [instance(1), *(instance(2, f"a-{number:03}") for number in range(count))]
 
 
 def services(stage: Stage) -> list[str]:
-    """The names of the Services that stand."""
+    """Return the names of all Services."""
     return sorted(path.rpartition("/")[2] for path in stage.api.objects if "/services/" in path)
 
 
 def test_new_services_have_a_bound() -> None:
-    """Existing Services stay and are updated, a renamed one is not new, and the others are counted."""
+    """Existing Services are still updated or renamed; the applications that wait for a Service are
+    counted.
+    """
     stage = Stage(pattern="*", allow=["REVIEW", "A-*"], maxServices=3)
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -216,7 +233,7 @@ def test_new_services_have_a_bound() -> None:
 
 
 def test_the_bound_is_250_unless_a_mirror_says_otherwise() -> None:
-    """One anonymous client made 608 Services within seconds."""
+    """Without a bound one anonymous client caused 608 Services within seconds."""
     stage = Stage(pattern="*", allow=["A-*"])
     flood(stage, 608)
     assert "358 applications wait" in stage.problem("TooManyServices")
@@ -225,7 +242,9 @@ def test_the_bound_is_250_unless_a_mirror_says_otherwise() -> None:
 
 @pytest.mark.parametrize("allow", [["*"], ["REVIEW", "*?"]])
 def test_a_list_that_allows_all_makes_no_new_service(allow: list[str]) -> None:
-    """The CRD refuses it from now on; of a mirror that has it, what stands stays and is updated."""
+    """The CRD refuses a new allow list of ``*`` alone; a mirror that has one keeps and updates its
+    existing Services.
+    """
     stage = Stage(pattern="*", allow=["REVIEW"])
     stage.source.listed = [instance(1)]
     stage.reconcile()

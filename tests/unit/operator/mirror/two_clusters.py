@@ -1,4 +1,6 @@
-"""Two clusters at one Eureka: its model, the plans of syncers as they are, the real reconcile of mirrors."""
+"""A model of two clusters at one Eureka, with the real plans of syncers and the real reconciles of
+mirrors.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,11 @@ from tests.unit.operator.mirror.stage import Api, Object, one
 SHOP = "shop"
 APPLICATIONS = ("REVIEW", "RATING", "ORDER")
 POLICY = AddressPolicy(networks_of(["192.0.2.0/24", "10.0.0.0/8"]))
-"""Pods' networks as well: that nothing is mirrored back is not to depend on addresses."""
+"""An address policy that allows pods' networks, too, so that addresses alone do not prevent an echo."""
 
 
 class Eureka:
-    """One server of the model, whose lists are never old.
+    """A model of one Eureka server without a cache.
 
     :ivar writes: how many changes were sent to it.
     """
@@ -50,12 +52,12 @@ class Eureka:
         self.writes = 0
 
     def listed(self) -> list[Instance]:
-        """Return its list."""
+        """Return all instances that the server lists."""
         answer = self._server.handle(ServerRequest("GET", ("apps",), headers={"Accept": "application/json"}))
         return instances_from_json(answer.json)
 
     def register(self, instance: Instance) -> None:
-        """Register an instance, in place of one of its id."""
+        """Register an instance, and replace one of the same id."""
         self.remove(instance.key)
         body = {"instance": instance_to_json(instance)}
         assert (
@@ -80,16 +82,16 @@ class Eureka:
 
 
 class Source:
-    """The Eureka as mirrors see it: what is not listed left it, of which the only server is the proof."""
+    """The Eureka as mirrors read it: an instance that its only server does not list is gone."""
 
     def __init__(self, eureka: Eureka) -> None:
         self._eureka = eureka
 
     def follow(self, _: object) -> None:
-        """Nobody is informed."""
+        """Ignore the callback."""
 
     def condition(self) -> Condition:
-        """It answers."""
+        """Return that the server answers."""
         return Healthy()
 
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
@@ -103,7 +105,7 @@ class Source:
         return UnlistedInstances((), frozenset(key for key in keys if key not in there))
 
     def figures(self, *, in_full: bool = False) -> Figures:
-        """It was read."""
+        """Return a fixed time of reading."""
         assert not in_full
         return Figures(read_at=1_800_000_000.0)
 
@@ -135,7 +137,7 @@ class OneCluster:
     # --- what is there
 
     def service(self, name: str, pods: int, **annotations: str) -> None:
-        """A person's Service, with pods."""
+        """Create a person's Service, and a slice with this number of pods."""
         labels = {"app": name}
         spec = {"selector": labels, "ports": [{"name": "http", "port": 80, "protocol": "TCP"}]}
         metadata = {"namespace": SHOP, "name": name, "labels": labels, "annotations": annotations}
@@ -156,12 +158,12 @@ class OneCluster:
         self._put("/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices", item)
 
     def syncer(self, name: str, **selector: Any) -> None:
-        """A syncer of the application of its name."""
+        """Create a syncer of the application of this name."""
         spec = {"mode": "pod", "application": name, "selector": selector}
         self.syncers[name] = {"metadata": {"namespace": SHOP, "name": name}, "spec": spec}
 
     def mirror(self, name: str, **spec: Any) -> None:
-        """A mirror, in place of one of its name."""
+        """Create a mirror, and replace one of the same name."""
         self.remove("eurekamirrors", name)
         metadata = {"namespace": SHOP, "name": name, "finalizers": ["eurekube.io/mirror"]}
         item = {
@@ -173,11 +175,11 @@ class OneCluster:
         self._put(MIRRORS.path(SHOP), item)
 
     def of_kind(self, kind: str) -> list[Object]:
-        """The objects of a kind."""
+        """Return all objects of a kind, given as its plural."""
         return [item for path, item in self.api.objects.items() if path.split("/")[-2] == kind]
 
     def shown(self) -> list[tuple[str, MirrorEndpoint]]:
-        """The endpoints of its mirrors, each with the mirror's name."""
+        """Return all mirrored endpoints, each with its mirror's name."""
         return [
             (item["metadata"]["labels"][MIRROR_LABEL], endpoint)
             for item in self.of_kind("endpointslices")
@@ -186,7 +188,7 @@ class OneCluster:
         ]
 
     def pods(self) -> set[str]:
-        """The addresses of its pods."""
+        """Return the addresses of the cluster's pods."""
         return {
             endpoint["addresses"][0]
             for item in self.of_kind("endpointslices")
@@ -195,7 +197,7 @@ class OneCluster:
         }
 
     def remove(self, kind: str, name: str) -> None:
-        """A person removes an object, and what it is of with it."""
+        """Delete an object as a person does; a Service's slices go with it."""
         for path, item in list(self.api.objects.items()):
             labels = item["metadata"].get("labels") or {}
             is_of = kind == "services" and labels.get(SERVICE_NAME_LABEL) == name
@@ -205,13 +207,13 @@ class OneCluster:
     # --- what its operator does
 
     def works(self) -> Iterator[tuple[str, str]]:
-        """Return the keys to reconcile."""
+        """Yield each work of a round: a syncer, a mirror, or the clean-up after deleted syncers."""
         yield from (("syncer", name) for name in self.syncers)
         yield from (("mirror", item["metadata"]["name"]) for item in self.of_kind("eurekamirrors"))
         yield ("leftovers", "")
 
     def reconcile(self, kind: str, name: str) -> None:
-        """Reconcile one of them."""
+        """Reconcile a syncer or a mirror, or clean up after deleted syncers."""
         if kind == "mirror":
             self._hear()
             try:
@@ -241,7 +243,7 @@ class OneCluster:
             self.eureka.carry_out(change.action, change.instance)
 
     def _clean_up(self) -> None:
-        """Deregister what syncers had that are gone."""
+        """Deregister the instances of syncers that no longer exist."""
         owners = {each.owner for each in self.eureka.listed() if each.owner}
         for owner in owners:
             ours = self.cluster.syncer_of(owner)
@@ -251,7 +253,9 @@ class OneCluster:
                     self.eureka.carry_out(change.action, change.instance)
 
     def _hear(self) -> None:
-        """The watches tell of everything; what is owned by nobody is collected."""
+        """Give the mirrors all current objects, after Kubernetes' garbage collection of objects without an
+        owner.
+        """
         uids = {item["metadata"]["uid"] for item in self.api.objects.values()}
         for path, item in list(self.api.objects.items()):
             owners = item["metadata"].get("ownerReferences") or ()
@@ -293,7 +297,9 @@ class TwoClusters:
         self._register(20, "192.0.2.200", Status.UP, "stack/o/p/s/x")
 
     def come_to_rest(self, most_rounds: int = 8) -> bool:
-        """Reconcile everything in any order, until a whole round changes nothing; whether it ever does so."""
+        """Reconcile everything in random order until a whole round changes nothing; return False if it
+        never does.
+        """
         for _ in range(most_rounds):
             works = [(cluster, work) for cluster in self.clusters for work in cluster.works()]
             self._draw.shuffle(works)
@@ -305,7 +311,7 @@ class TwoClusters:
         return False
 
     def change(self) -> None:
-        """People and machines change some of it."""
+        """Change a random part of the objects and instances."""
         draw = self._draw
         for cluster in self.clusters:
             for kind in ("services", "eurekamirrors"):

@@ -1,4 +1,4 @@
-"""The automation target with real child processes: what they are asked and answer, and how they end."""
+"""The automation target with real worker processes: their request, their answer, and their end."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ print(json.dumps({"outcome": "changed", "changes": changes, "seconds": 0.1, "mes
 
 
 def run(timeout_seconds: float = 30.0) -> TriggerRun:
-    """Run the request."""
+    """Return a request for a run."""
     return TriggerRun(
         "shop", "rating", StackAction.UP, "eks", {}, "abc", 1, timeout_seconds, threading.Event()
     )
 
 
 def answered(program: str, asked: TriggerRun | None = None, grace_seconds: float = 30.0) -> TriggerResult:
-    """Return the result of a worker with this program."""
+    """Run a worker with this program, and return its result."""
     return worker(TARGET, (sys.executable, "-c", program), grace_seconds)(asked or run())
 
 
 def test_a_worker_is_asked_and_answers() -> None:
-    """One JSON request, one line of JSON; what else is printed does not matter."""
+    """The worker reads one JSON request and answers with one line of JSON; its other output is ignored."""
     result = answered(ECHO)
     assert (result.outcome, result.changes) == (TriggerOutcome.CHANGED, {"create": 2, "same": 1})
     assert result.message == repr(
@@ -57,13 +57,15 @@ def test_a_worker_is_asked_and_answers() -> None:
     ],
 )
 def test_every_outcome(outcome: str, expected: TriggerOutcome) -> None:
-    """An unknown outcome is a failure."""
+    """An outcome that is not known counts as a failure."""
     result = answered(f"""print('{{"outcome": "{outcome}", "message": "so"}}')""")
     assert result == TriggerResult(expected, "so")
 
 
 def test_a_worker_that_dies(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """The status says how, and what kind of error it was; the log what was said, without credentials."""
+    """The result gives the exit code and the kind of error; the log has the output with credentials
+    masked.
+    """
     monkeypatch.setenv("EUREKA_PASSWORD", "hidden1")
     program = """
 import os, sys
@@ -84,14 +86,16 @@ import pulumi_of_nobody
 
 
 def test_what_a_worker_answers_shows_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A provider's error may repeat what it was given."""
+    """Credentials in a worker's message, such as a provider's error, are masked."""
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "hidden1")
     said = '{"outcome": "failed", "message": "hidden1 at http://a:b@h"}'
     assert answered(f"print({said!r})").message == "[secret] at http://[secret]@h"
 
 
 def children_of(program: str, tmp_path: Path) -> str:
-    """A program that starts a child which would live on, and writes down both process numbers."""
+    """Return a program that starts a long-lived child, and writes its own and the child's process id into
+    a file.
+    """
     return f"""
 import os, pathlib, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -103,7 +107,7 @@ path.rename(path.with_name("pids"))
 
 
 def is_gone(pid: int) -> bool:
-    """Return whether a process has ended; a zombie has."""
+    """Return True if a process has ended; a zombie counts as ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
@@ -117,7 +121,7 @@ def is_gone(pid: int) -> bool:
 def test_a_worker_that_takes_too_long_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
-    """With all that it started, whether it listens or not."""
+    """The worker's children are ended, too, also if the worker ignores SIGTERM."""
     monkeypatch.setattr(automation, "END_SECONDS", 0.5)
     # the deadline is short, and a loaded machine may not have come to the child by then
     asked = run(timeout_seconds=600.0)
@@ -136,7 +140,7 @@ def test_a_worker_that_takes_too_long_is_ended(
 
 
 def test_the_deadline_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends itself; one that does not is ended a while later."""
+    """A worker that does not end by its deadline is killed after a grace time."""
     monkeypatch.setattr(automation, "END_SECONDS", 0.5)
     began = time.monotonic()
     result = answered("import time; time.sleep(60)", run(timeout_seconds=0.2), grace_seconds=0.2)
@@ -146,7 +150,7 @@ def test_the_deadline_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_worker_is_given_the_operators_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Credentials and the passphrase come from there."""
+    """The worker takes credentials and the passphrase from the environment."""
     monkeypatch.setenv("PULUMI_BACKEND_URL", "file:///srv")
     say = 'json.dumps({"outcome": "unchanged", "message": os.environ["PULUMI_BACKEND_URL"]})'
     assert answered(f"import json, os; print({say})").message == "file:///srv"

@@ -1,4 +1,6 @@
-"""Requests to a Stack of the Pulumi Kubernetes Operator, and the reading of its status."""
+"""The pulumiStack target: requests to a Stack of the Pulumi Kubernetes Operator, and the reading of its
+status.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ VALUE = "eurekube-abc-2"
 
 
 class Stack(KubeAccess):
-    """An API with one Stack, whose operator plays ``acts``, one at each look after the request."""
+    """An API server with one Stack, whose status becomes the next of ``acts`` at each read after the
+    request.
+    """
 
     def __init__(self, *acts: Object | KubernetesError, **spec: Any) -> None:
         super().__init__(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
@@ -49,7 +53,7 @@ class Stack(KubeAccess):
 def asked(
     stack: KubeAccess, action: StackAction = StackAction.UP, timeout_seconds: float = 30.0, **more: Any
 ) -> TriggerResult:
-    """Return the result of a run."""
+    """Request a run from the Stack, and return the result."""
     run = TriggerRun("shop", "rating", action, "eks", {}, "abc", 2, timeout_seconds, threading.Event())
     if more.get("cancelled"):
         run.cancelled.set()
@@ -57,7 +61,9 @@ def asked(
 
 
 def test_a_request_is_seen_and_served() -> None:
-    """An update for an older request, and having been seen, are no end."""
+    """The run ends when the status names this request as updated; an older request's update does not end
+    it.
+    """
     old = {"reconcileRequest": "eurekube-abc-1", "state": "succeeded"}
     stack = Stack(
         {"lastUpdate": old},
@@ -73,7 +79,7 @@ def test_a_request_is_seen_and_served() -> None:
 
 
 def test_a_run_that_fails_says_why() -> None:
-    """In the words of the operator that ran it."""
+    """The result contains the message of the Pulumi Kubernetes Operator."""
     last = {"reconcileRequest": VALUE, "state": "failed", "type": "up", "message": "exit status 255"}
     result = asked(Stack({"observedReconcileRequest": VALUE, "lastUpdate": last}))
     assert result == TriggerResult(
@@ -82,7 +88,7 @@ def test_a_run_that_fails_says_why() -> None:
 
 
 def test_a_stack_that_is_stalled() -> None:
-    """Only once the request was seen: what stood there before may be over."""
+    """The condition Stalled counts once the request was observed; an earlier one may be outdated."""
     stalled = {"type": "Stalled", "status": "True", "reason": "SpecInvalid", "message": "no source"}
     stack = Stack({"conditions": [stalled]}, {"observedReconcileRequest": VALUE, "conditions": [stalled]})
     assert asked(stack).message == "the Stack pulumi/prod is stalled (SpecInvalid): no source"
@@ -97,14 +103,14 @@ def test_a_stack_that_is_stalled() -> None:
     ],
 )
 def test_the_deadline(status: Object, words: str) -> None:
-    """It says how far the request came."""
+    """At its deadline the run is pending, and the message says how far the request came."""
     result = asked(Stack(status), timeout_seconds=0.2)
     assert result.outcome is TriggerOutcome.PENDING
     assert result.message.endswith(words)
 
 
 def test_a_stack_that_is_slow_is_asked_once() -> None:
-    """The next run waits for the same request, after anything else: a late success is one."""
+    """Later runs wait for the same pending request, and report its late success."""
     running = {"observedReconcileRequest": VALUE}
     stack = Stack(running)
     assert asked(stack, timeout_seconds=0.1).outcome is TriggerOutcome.PENDING
@@ -115,7 +121,9 @@ def test_a_stack_that_is_slow_is_asked_once() -> None:
 
 
 def test_another_try_waits_for_what_an_earlier_one_asked() -> None:
-    """The API may have taken a request that it answered with an error; what failed is asked for again."""
+    """The API server may have taken a request that it answered with an error; a new request follows only
+    after a failure.
+    """
     earlier = "eurekube-abc-1"
     for state, requested in (("", []), ("succeeded", []), ("failed", [VALUE])):
         stack = Stack()
@@ -132,7 +140,7 @@ def test_another_try_waits_for_what_an_earlier_one_asked() -> None:
 
 
 def test_an_operator_that_ends_waits_no_longer() -> None:
-    """The Stack goes on by itself."""
+    """The message says that the Stack's run continues without the operator."""
     assert "the Stack goes on by itself" in asked(Stack(), cancelled=True).message
 
 
@@ -146,7 +154,7 @@ def test_an_operator_that_ends_waits_no_longer() -> None:
     ],
 )
 def test_a_request_that_would_do_something_else(spec: Object, action: StackAction, words: str) -> None:
-    """The Stack says what a request does with it: nothing is asked that is not meant."""
+    """The Stack's spec decides what a request does; an action that it would not carry out is refused."""
     stack = Stack(**spec)
     result = asked(stack, action)
     assert result.outcome is TriggerOutcome.FAILED
@@ -159,20 +167,20 @@ def test_a_request_that_would_do_something_else(spec: Object, action: StackActio
     [({"preview": True}, StackAction.PREVIEW), ({"refresh": True}, StackAction.REFRESH)],
 )
 def test_a_request_that_does_what_is_meant(spec: Object, action: StackAction) -> None:
-    """A preview, or a refresh with what follows it."""
+    """A Stack with ``spec.preview`` serves Preview, one with ``spec.refresh`` serves Refresh."""
     done = {"lastUpdate": {"reconcileRequest": VALUE, "state": "succeeded"}}
     assert asked(Stack(done, **spec), action).outcome is TriggerOutcome.SUCCEEDED
 
 
 def test_a_stack_that_is_being_deleted() -> None:
-    """It is left in peace."""
+    """A Stack that is being deleted gets no request."""
     stack = Stack()
     stack.item["metadata"]["deletionTimestamp"] = "now"
     assert asked(stack).message == "the Stack pulumi/prod is being deleted"
 
 
 def refusing(status_code: int) -> Callable[..., Object]:
-    """An API that answers everything with an error."""
+    """Return a request function that raises this HTTP status."""
 
     def request(*_: Any, **__: Any) -> Object:
         raise KubernetesError(f"GET: answered {status_code}", status_code=status_code)
@@ -189,7 +197,7 @@ def refusing(status_code: int) -> Callable[..., Object]:
     ],
 )
 def test_a_stack_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, status_code: int, words: str) -> None:
-    """The sentence names the missing thing."""
+    """The message names what is missing, such as the Stack, its kind or a right."""
     stack = Stack()
     monkeypatch.setattr(stack, "request", refusing(status_code))
     result = asked(stack)
@@ -212,7 +220,7 @@ _NEXT = {**_CURRENT, "preview": True, "resyncFrequencySeconds": 300, "prerequisi
     ids=["with targets", "with a refresh", "that only previews"],
 )
 def test_stacks_as_the_operators_own_tests_have_them(spec: Object, served: set[StackAction]) -> None:
-    """Each is asked for what it does, and for nothing else; nothing of its spec is changed."""
+    """Specs from the Pulumi operator's tests serve exactly their actions, and stay unchanged."""
     for action in StackAction:
         done = {"reconcileRequest": VALUE, "state": "succeeded", "type": "up"}
         stack = Stack({"observedReconcileRequest": VALUE, "lastUpdate": done}, **spec)

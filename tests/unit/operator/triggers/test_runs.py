@@ -1,4 +1,4 @@
-"""Concurrent runs: one run of a stack, and room for those that went well."""
+"""Concurrent runs: one at a time for each stack, and limited slots for failing targets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIGHT = [f"light-{number}" for number in range(40)]
 
 
 class Played:
-    """Targets whose runs end when the test says so."""
+    """Targets whose runs end when a test lets them."""
 
     def __init__(self) -> None:
         self.open = threading.Event()
@@ -44,7 +44,7 @@ class Played:
         return TriggerResult(TriggerOutcome.SUCCEEDED, "ran")
 
     def begin(self, target: str, *, is_again: bool = False) -> bool:
-        """Begin a run, if it may."""
+        """Begin a run if the limits allow it; return False if not."""
         if not self.runs.may_begin(target, is_again=is_again):
             return False
         request = RunRequest(("shop", target), "u", 1, target, "w", is_again)
@@ -56,7 +56,7 @@ class Played:
 
 @pytest.fixture
 def played() -> Iterator[Played]:
-    """Nothing runs yet."""
+    """Yield targets without a run, and end their runs after the test."""
     one = Played()
     yield one
     one.open.set()
@@ -64,7 +64,7 @@ def played() -> Iterator[Played]:
 
 
 def test_one_run_of_a_stack_at_a_time(played: Played) -> None:
-    """Whichever target names it."""
+    """Two targets that name one stack do not run at the same time."""
     assert played.begin(HEAVY[0])
     assert not played.begin("same")
     played.open.set()
@@ -73,7 +73,7 @@ def test_one_run_of_a_stack_at_a_time(played: Played) -> None:
 
 
 def test_dead_targets_leave_room(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Former failures take at most half of the slots; a hanging run keeps one for a minute only."""
+    """Runs that failed before take at most half of the slots; a hanging run keeps its slot for a minute."""
     assert [played.begin(name, is_again=True) for name in HEAVY[:3]] == [True, True, False]
     assert [played.begin(name) for name in HEAVY[2:5]] == [True, True, False]
     assert played.runs.frees_at() is not None
@@ -84,14 +84,14 @@ def test_dead_targets_leave_room(played: Played, monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_only_waits_has_many_slots(played: Played) -> None:
-    """And a bound all the same, of which failures take half at most."""
+    """Runs that need no processor have more slots, half of them for runs that failed before."""
     begun = [played.begin(name, is_again=True) for name in LIGHT[:20]]
     assert begun.count(True) == MOST_AT_ALL // 2
     assert [played.begin(name) for name in LIGHT[20:]].count(True) == MOST_AT_ALL // 2
 
 
 def test_what_a_library_says_is_reported_to_nobody(played: Played, caplog: pytest.LogCaptureFixture) -> None:
-    """It may show the header that it was given to send: neither status nor log repeats it."""
+    """An unexpected error's text may contain a header with a secret: neither status nor log repeats it."""
     played.error = ValueError(f"Bearer hidden{len(LIGHT)}")
     assert played.begin(LIGHT[0])
     assert played.has_ended.wait(20)
@@ -101,7 +101,7 @@ def test_what_a_library_says_is_reported_to_nobody(played: Played, caplog: pytes
 
 
 def test_targets_that_name_one_stack_share_a_concurrency_group(tmp_path: Path) -> None:
-    """By whatever name, and from whatever folder."""
+    """Two targets name one stack if project and stack are equal, with different folders or short names."""
     written = {}
     for name, stack in (("a", "dev"), ("b", "organization/shop/dev"), ("c", "prod")):
         folder = tmp_path / name

@@ -1,4 +1,4 @@
-"""Targets in the configuration file: what they say, who may use them, and what is wrong with them."""
+"""Targets in the configuration file: their keys, the namespaces that may use them, and errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECRET = "s3cret"
 
 
 def targets(tmp_path: Path, text: str) -> dict[str, Target]:
-    """The targets of a configuration file that says ``text`` below ``targets``."""
+    """Return the targets of a configuration file with ``text`` below ``targets``."""
     for name in ("key", "authorization"):
         (tmp_path / name).write_text(f"{SECRET}-{name}\n")
     file = tmp_path / "config.yaml"
@@ -40,13 +40,13 @@ def refresh(
     debounce_seconds: int | None = None,
     interval_seconds: int | None = None,
 ) -> StackRefresh:
-    """A StackRefresh."""
+    """Return a StackRefresh."""
     selector = Selector(namespace, "rating")
     return StackRefresh(namespace, "rating", selector, action, "t", debounce_seconds, interval_seconds)
 
 
 def test_one_of_each_kind(tmp_path: Path) -> None:
-    """Each with its own keys, and those that all have."""
+    """Each kind of target has keys of its own and the common ones."""
     found = targets(
         tmp_path,
         """
@@ -100,7 +100,7 @@ def test_one_of_each_kind(tmp_path: Path) -> None:
 
 
 def test_the_url_of_a_webhook_may_be_a_secret(tmp_path: Path) -> None:
-    """It is read from a file of its own, and shown nowhere."""
+    """The URL is read from ``url-file``, and does not appear in the target's repr."""
     (tmp_path / "url").write_text("https://example.com/hook?token=s3cret\n")
     found = targets(
         tmp_path, "ci: {kind: webhook, namespaces: '*', url-file: DIR/url, secret-file: DIR/key}"
@@ -158,14 +158,14 @@ def test_the_url_of_a_webhook_may_be_a_secret(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_with_a_target(tmp_path: Path, text: str, sentence: str) -> None:
-    """One sentence: which target, which key, what is wrong, and what would do."""
+    """The error names the target, the key, the fault and a value that works."""
     with pytest.raises(ConfigurationError) as caught:
         targets(tmp_path, text)
     assert sentence in str(caught.value)
 
 
 def test_who_may_use_a_target() -> None:
-    """The namespaces that it names, or all."""
+    """StackRefreshes of the target's namespaces may use it; a star stands for all."""
     target = Target("prod", Automation("dev", "/"), frozenset({"shop"}))
     assert target.pace_of(refresh()) == Pace(5.0, 60.0)
     with pytest.raises(ConfigurationError, match="'prod', which the namespace billing may not use"):
@@ -175,7 +175,7 @@ def test_who_may_use_a_target() -> None:
 
 
 def test_what_may_be_asked_of_a_target() -> None:
-    """Actions, and how often, within what the configuration allows."""
+    """A StackRefresh may use the target's actions, and no shorter times than the target allows."""
     target = Target(
         "prod",
         Automation("dev", "/"),

@@ -1,4 +1,4 @@
-"""The status of a StackRefresh: what people read in it, and what the next leader does."""
+"""The status of a StackRefresh: its messages for people, and its state for the next leader."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from eurekube_provider.operator.triggers.trigger_state import TriggerState, stat
 
 
 def test_what_fixes_it_is_said_and_read_back_as_nothing_new() -> None:
-    """Each condition ends with it; who leads next finds the state as it was, and need not write."""
+    """Each condition's message ends with the remedy; the next leader reads the same state back and writes
+    nothing.
+    """
     reason = RefreshReason.NO_MATCHING_SERVICE
     state = TriggerState().refused(reason, "no Service in shop has the labels a=1")
     item = {"metadata": {"namespace": "shop", "name": "rating", "generation": 1}}

@@ -1,4 +1,4 @@
-"""StackRefreshes: their runs and statuses, with a played API and target."""
+"""Runs and statuses of StackRefreshes, with an API server and a target that a test plays."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUIET_SECONDS = 0.05
 
 
 class Api(KubeAccess):
-    """Some StackRefreshes and their statuses; what a replica without the Lease would be refused."""
+    """An API server with StackRefreshes, which can fail as for a replica without the Lease."""
 
     def __init__(self) -> None:
         super().__init__(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
@@ -43,11 +43,11 @@ class Api(KubeAccess):
         self.failure: KubernetesError | LeadershipLost | None = None
         self.failures = 0
         self.denies: int | None = None
-        """With which code lists of the namespace ``closed`` are refused."""
+        """HTTP status with which lists in the namespace ``closed`` are refused, or None."""
         self.over = threading.Event()
 
     def request(self, method: str, path: str, *_: Any, **more: Any) -> Object:
-        """List them or read one, or patch its status."""
+        """List or read StackRefreshes, or patch one's status or annotations."""
         if "/closed/" in path:
             if self.denies is not None:
                 raise KubernetesError("denied", status_code=self.denies)
@@ -71,7 +71,7 @@ class Api(KubeAccess):
         return copy.deepcopy(item)
 
     def watch(self, *_: Any, **__: Any) -> Iterator[Object]:
-        """Silence: tests tell of what changes."""
+        """Report no change; tests pass changes to the reflector themselves."""
         self.over.wait(60)
         yield from ()
 
@@ -87,14 +87,14 @@ def _merged(old: Object, patch: Object) -> Object:
 
 
 class Events(EventRecorder):
-    """Events as they are recorded."""
+    """A recorder that keeps each Event."""
 
     def __init__(self, api: Api) -> None:
         super().__init__(api, "c", "i")
         self.recorded: list[tuple[str, str, str]] = []
 
     def record(self, regarding: Any, kind: EventType, reason: str, note: str) -> None:
-        """Note one."""
+        """Keep an Event's kind, reason and note."""
         assert regarding["kind"] == "StackRefresh"
         self.recorded.append((str(kind), reason, note))
 
@@ -114,7 +114,7 @@ class Played:
         self.services = ["rating"]
         self.unread = False
         self.looks: list[tuple[str, ...]] = []
-        """What was there each time that somebody looked."""
+        """The Service's addresses at each time that the triggers read them."""
         self.runs: list[TriggerRun] = []
         self.results: list[TriggerResult | Exception] = []
         self.gate = threading.Event()
@@ -140,17 +140,17 @@ class Played:
         )
 
     def start(self) -> None:
-        """Begin to work, with the first list complete."""
+        """Start the triggers, and wait for the first list."""
         self.api.over.clear()
         self.triggers.start()
         self.wait(self.is_settled, "the first list")
 
     def is_settled(self) -> bool:
-        """Return whether all StackRefreshes that may be read are known."""
+        """Return True if all StackRefreshes that may be read are known."""
         return all(one.is_settled for one in self.triggers.reflectors.reflectors)
 
     def stop(self) -> None:
-        """End, as an operator does."""
+        """Stop the triggers, as an operator does at its end."""
         self.triggers.close()
         self.api.over.set()
         self.triggers.join()
@@ -179,7 +179,7 @@ class Played:
         return result
 
     def put(self, _name: str = "rating", _annotations: Object | None = None, **spec: Any) -> None:
-        """Create a StackRefresh, or change it."""
+        """Create or change a StackRefresh, and report the change."""
         given = {"selector": {"app": "rating"}, "action": "Up", "target": "prod", **spec}
         old = self.api.items.get(_name)
         metadata = {
@@ -201,22 +201,22 @@ class Played:
         self.seen(_name)
 
     def seen(self, name: str = "rating") -> None:
-        """The watch tells of what there is."""
+        """Report a StackRefresh to the triggers, as the watch does."""
         reflector = self.triggers.reflectors.reflectors[0]
         reflector.take("MODIFIED", copy.deepcopy(self.api.items[name]))
 
     def delete(self, name: str = "rating") -> None:
-        """Delete it."""
+        """Delete a StackRefresh, and report the deletion."""
         (reflector,) = self.triggers.reflectors.reflectors
         reflector.take("DELETED", self.api.items.pop(name))
 
     def scale(self, *addresses: str) -> None:
-        """The endpoints change."""
+        """Replace the Service's addresses, and report the change."""
         self.addresses = list(addresses)
         self.touched()
 
     def touched(self) -> None:
-        """Something of the Service has changed."""
+        """Report a change of the Service."""
         self.triggers.service_changed({"metadata": {"namespace": "shop", "name": "rating", "labels": {}}})
 
     @property
@@ -225,16 +225,16 @@ class Played:
         return dict(self.api.items["rating"].get("status") or {})
 
     def condition(self, kind: str) -> tuple[str, str]:
-        """Status and reason of a condition."""
+        """Return status and reason of a condition."""
         found = {one["type"]: one for one in self.status.get("conditions", ())}
         return (found[kind]["status"], found[kind]["reason"]) if kind in found else ("", "")
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
-        """Wait for something."""
+        """Wait until a condition holds, for at most 20 seconds."""
         wait_until(condition, what, 20)
 
     def wait_synced(self, runs: int) -> None:
-        """Wait until so many runs went well and all is served."""
+        """Wait until this number of runs has succeeded and Synced is True."""
         self.wait(
             lambda: self.condition("Synced") == ("True", "Served") and self.status.get("runs") == runs,
             f"{runs} runs, and all served",
@@ -243,7 +243,7 @@ class Played:
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[Played]:
-    """A replica that leads."""
+    """Yield a replica that leads, with short times."""
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.1)
     monkeypatch.setattr("eurekube_provider.core.schedule.FIRST_RETRY_SECONDS", 0.05)
     monkeypatch.setattr("eurekube_provider.operator.triggers.targets.USUAL_DEBOUNCE_SECONDS", QUIET_SECONDS)
@@ -256,7 +256,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[Played]:
 
 
 def test_a_new_one_runs_once_and_says_so(played: Played) -> None:
-    """Nobody knows yet whether the stack has what there is."""
+    """A new StackRefresh runs, since nobody knows whether the stack has the present addresses."""
     played.put()
     played.wait_synced(1)
     (run,) = played.runs
@@ -274,7 +274,7 @@ def test_a_new_one_runs_once_and_says_so(played: Played) -> None:
 
 
 def test_a_change_of_the_addresses_runs(played: Played) -> None:
-    """One that leaves them as they are does not."""
+    """A change of the Service that leaves the addresses as they are starts no run."""
     played.put()
     played.wait_synced(1)
     played.touched()
@@ -291,7 +291,7 @@ def test_a_change_of_the_addresses_runs(played: Played) -> None:
 
 
 def test_what_changes_during_a_run_comes_after_it(played: Played) -> None:
-    """Together, and never beside it; meanwhile the status says that one runs."""
+    """All changes during a run lead to one run after it; the status says Running meanwhile."""
     played.gate.clear()
     played.put()
     played.wait(lambda: played.runs, "the run")
@@ -306,7 +306,9 @@ def test_what_changes_during_a_run_comes_after_it(played: Played) -> None:
 
 
 def test_what_is_shown_of_one_is_what_the_leader_knows(played: Played) -> None:
-    """How its last run went, also while the status is not written; when it runs next, unless it is paused."""
+    """The status page's row shows the last run and the time of the next one, unless the StackRefresh is
+    paused.
+    """
     played.put()
     played.wait_synced(1)
     (row,) = rows(played.triggers)
@@ -327,7 +329,7 @@ def test_what_is_shown_of_one_is_what_the_leader_knows(played: Played) -> None:
 
 
 def test_a_failed_run_is_shown_and_tried_again(played: Played) -> None:
-    """Under the same key, as another attempt, until it goes well."""
+    """Each retry has the same key and the next attempt number, until one succeeds."""
     locked = TriggerResult(TriggerOutcome.LOCKED, "ann@host works on it")
     played.results = [
         TriggerResult(TriggerOutcome.FAILED, "exit status 255"),
@@ -360,7 +362,7 @@ def test_a_failed_run_is_shown_and_tried_again(played: Played) -> None:
 
 
 def test_the_next_thing_to_run_has_another_key(played: Played) -> None:
-    """Also where the addresses are again as they were once."""
+    """A later run has a new key, also if the addresses equal those of an earlier run."""
     played.put()
     played.wait_synced(1)
     played.scale("10.0.0.2")
@@ -371,7 +373,7 @@ def test_the_next_thing_to_run_has_another_key(played: Played) -> None:
 
 
 def test_another_action_is_another_thing_to_run(played: Played) -> None:
-    """The old one served the former action."""
+    """A changed ``spec.action`` starts a run, although the addresses are unchanged."""
     played.put()
     played.wait_synced(1)
     played.put(action="Preview")
@@ -381,7 +383,7 @@ def test_another_action_is_another_thing_to_run(played: Played) -> None:
 
 
 def test_a_pause(played: Played) -> None:
-    """Nothing runs; what changed meanwhile runs afterwards, once."""
+    """During a pause nothing runs; after it one run covers all changes."""
     played.put(paused=True)
     played.wait(lambda: played.condition("Paused") == ("True", "Paused"), "Paused")
     played.scale("10.0.0.3")
@@ -406,7 +408,7 @@ def test_a_pause(played: Played) -> None:
     ],
 )
 def test_what_may_not_run(played: Played, spec: Object, reason: str, words: str) -> None:
-    """The condition and an Event say why; fixed, it runs."""
+    """Ready and an Event give the reason of the refusal; once the spec is fixed, the StackRefresh runs."""
     played.put(**spec)
     played.wait(lambda: played.condition("Ready") == ("False", reason), reason)
     assert played.condition("Synced") == ("False", reason)
@@ -419,7 +421,9 @@ def test_what_may_not_run(played: Played, spec: Object, reason: str, words: str)
 
 
 def test_without_a_service_nothing_runs_at_first(played: Played) -> None:
-    """A name that was mistyped must not run a stack for nothing; one that vanished later must."""
+    """A selector that never matched a Service, perhaps a typo, starts no run; a Service that vanishes
+    later does.
+    """
     played.services = []
     played.put()
     played.wait(lambda: played.condition("Ready") == ("False", "NoMatchingService"), "NoMatchingService")
@@ -434,7 +438,7 @@ def test_without_a_service_nothing_runs_at_first(played: Played) -> None:
 
 
 def test_after_a_restart_nothing_runs_that_was_served(played: Played) -> None:
-    """The status remembers it; nothing is written either."""
+    """The status keeps the served addresses; the new process neither runs nor writes."""
     played.put()
     played.wait_synced(1)
     played.stop()
@@ -452,7 +456,7 @@ def test_after_a_restart_nothing_runs_that_was_served(played: Played) -> None:
 
 
 def test_a_run_that_nobody_saw_end_is_run_again(played: Played) -> None:
-    """Under the same key, so that a webhook's receiver and an operator of Pulumi's know it."""
+    """The repeated run has the same key, by which a webhook's receiver or Pulumi's operator recognizes it."""
     played.put()
     played.wait_synced(1)
     played.gate.clear()
@@ -472,7 +476,7 @@ def test_a_run_that_nobody_saw_end_is_run_again(played: Played) -> None:
 
 
 def test_who_leads_next_keeps_the_distance(played: Played) -> None:
-    """The interval and the back-off go on from what the status says."""
+    """The next leader continues the interval and the back-off that the status shows."""
     began = datetime.now(UTC) - timedelta(seconds=100)
     played.put()
     played.wait_synced(1)
@@ -492,7 +496,9 @@ def test_who_leads_next_keeps_the_distance(played: Played) -> None:
 
 
 def test_a_standby_runs_nothing(played: Played, caplog: pytest.LogCaptureFixture) -> None:
-    """It looks at all when it begins to lead, and tells of no run that another one may have repeated."""
+    """A replica that lost the Lease starts no run and writes nothing, not even the result of a run under
+    way.
+    """
     caplog.set_level(logging.INFO)
     played.put()
     played.wait_synced(1)
@@ -515,7 +521,9 @@ def test_a_standby_runs_nothing(played: Played, caplog: pytest.LogCaptureFixture
 def test_nothing_runs_that_the_status_does_not_say(
     played: Played, failure: KubernetesError | LeadershipLost
 ) -> None:
-    """Were this replica to die, the next one could not know of it: it waits for the API."""
+    """A run begins only after the status was written, by which the next leader learns of it if this
+    replica dies.
+    """
     played.put()
     played.wait_synced(1)
     played.api.failure = failure
@@ -527,7 +535,7 @@ def test_nothing_runs_that_the_status_does_not_say(
 
 
 def test_nothing_runs_for_services_that_were_not_read(played: Played) -> None:
-    """An empty list of a namespace that may not be read is no empty set of addresses."""
+    """Services that could not be read do not count as an empty set of addresses."""
     played.put()
     played.wait_synced(1)
     played.unread = True
@@ -542,7 +550,7 @@ def test_nothing_runs_for_services_that_were_not_read(played: Played) -> None:
 
 
 def test_a_change_while_a_list_is_missing_is_not_lost(played: Played) -> None:
-    """Nothing runs before all is read; then what changed meanwhile does."""
+    """Nothing runs until all namespaces are listed or denied; then the change starts a run."""
     played.stop()
     both = Played(namespaces=("shop", "closed"))
     both.api.denies = 403
@@ -567,7 +575,7 @@ def test_a_change_while_a_list_is_missing_is_not_lost(played: Played) -> None:
 
 
 def test_a_deleted_one_is_forgotten(played: Played) -> None:
-    """With what was counted of it."""
+    """The state and the counts of a deleted StackRefresh are dropped."""
     played.put()
     played.wait_synced(1)
     assert set(played.triggers.states()) == set(played.triggers.history()) == {KEY}
@@ -579,7 +587,7 @@ def test_a_deleted_one_is_forgotten(played: Played) -> None:
 
 
 def test_one_that_is_gone_runs_nothing(played: Played) -> None:
-    """Also where the watch has not reported it yet."""
+    """A deleted StackRefresh starts no run, also if the watch has not reported the deletion yet."""
     played.put()
     played.wait_synced(1)
     del played.api.items["rating"]
@@ -589,14 +597,14 @@ def test_one_that_is_gone_runs_nothing(played: Played) -> None:
 
 
 def test_the_thread_is_watched(played: Played) -> None:
-    """One that is stuck makes the operator unhealthy."""
+    """The triggers' thread is among those whose standstill makes the operator unhealthy."""
     names = [loop.name for loop in played.triggers.liveness()]
     assert names == ["reflector-stackrefreshes-all", "triggers"]
     assert all(not loop.problem for loop in played.triggers.liveness())
 
 
 def test_durations_as_kubectl_writes_them() -> None:
-    """Seconds with a tenth, then minutes and hours."""
+    """A duration is written in seconds with one decimal, longer ones in minutes and hours."""
     assert [duration(seconds) for seconds in (0.04, 4.21, 59.9, 123.4, 3723)] == [
         "0.0s",
         "4.2s",
@@ -607,7 +615,7 @@ def test_durations_as_kubectl_writes_them() -> None:
 
 
 def test_what_has_not_ended_is_waited_for(played: Played) -> None:
-    """The same try is made again, which counts as no failure, until it is known what became of it."""
+    """A pending run is asked for again with the same key and attempt, and counts as no failure."""
     pending = TriggerResult(TriggerOutcome.PENDING, "the Stack pulumi/prod has not ended a run within 600 s")
     played.results = [pending, pending, TriggerResult(TriggerOutcome.SUCCEEDED, "ran")]
     played.put()
@@ -627,7 +635,7 @@ def test_what_has_not_ended_is_waited_for(played: Played) -> None:
 
 
 def test_a_source_that_breaks_is_held_back(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most addresses are gone and none was seen to go: for a minute nothing runs, then it is believed."""
+    """When most addresses vanish without having been seen terminating, the run is held for a minute."""
     addresses = [f"10.0.0.{number}" for number in range(40)]
     played.addresses = addresses
     played.put()
@@ -652,7 +660,7 @@ def test_a_source_that_breaks_is_held_back(played: Played, monkeypatch: pytest.M
 
 
 def test_what_was_seen_terminating_is_not_held_back(played: Played) -> None:
-    """A Deployment that is scaled to nothing is meant."""
+    """A Deployment that is scaled to zero starts a run at once."""
     played.addresses = [f"10.0.0.{number}" for number in range(40)]
     played.put()
     played.wait_synced(1)
@@ -664,7 +672,7 @@ def test_what_was_seen_terminating_is_not_held_back(played: Played) -> None:
 
 
 def test_a_person_releases_the_brake(played: Played) -> None:
-    """By the annotation that releases a syncer's; it is taken off."""
+    """The annotation ``eurekube.io/release-brake`` lets the run begin, and is taken off."""
     played.addresses = ["10.0.0.1", "10.0.0.2"]
     played.put()
     played.wait_synced(1)
@@ -676,7 +684,7 @@ def test_a_person_releases_the_brake(played: Played) -> None:
 
 
 def test_who_leads_next_brakes_as_well(played: Played) -> None:
-    """It knows for how many addresses the last run was."""
+    """The next leader learns from the status how many addresses the last run had."""
     played.addresses = ["10.0.0.1", "10.0.0.2"]
     played.put()
     played.wait_synced(1)
@@ -692,7 +700,9 @@ def test_who_leads_next_brakes_as_well(played: Played) -> None:
 
 
 def test_a_target_rests_no_matter_who_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its shortest interval holds for all StackRefreshes together, deleted and new ones included."""
+    """The target's shortest interval holds for all its StackRefreshes together, also for deleted and new
+    ones.
+    """
     monkeypatch.setattr("eurekube_provider.operator.triggers.targets.USUAL_DEBOUNCE_SECONDS", QUIET_SECONDS)
     played = Played(shortest_interval_seconds=0.6)
     played.start()

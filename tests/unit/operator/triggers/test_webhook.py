@@ -1,4 +1,4 @@
-"""The webhook target against a real HTTP server: signature, repeats, time-outs."""
+"""The webhook target against a real HTTP server: signatures, retries and time-outs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DRIP = -1
 
 @dataclass
 class Call:
-    """A call as it arrived."""
+    """A received call."""
 
     headers: dict[str, str]
     body: bytes
@@ -40,8 +40,9 @@ class Call:
 
 
 class Receiver:
-    """A server that records calls and answers with the next of ``answers``, else with 204; 0 is silence, and
-    :data:`DRIP` a header that never ends.
+    """A server that records calls and answers with the next of ``answers``, else with 204; 0 stands for no
+    answer, and
+    :data:`DRIP` for an endless header.
     """
 
     def __init__(self) -> None:
@@ -72,7 +73,7 @@ class Receiver:
                 self.end_headers()
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/hook?token=hidden"
@@ -80,7 +81,7 @@ class Receiver:
         self.thread.start()
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the server."""
         self.released.set()
         self.server.shutdown()
         self.server.server_close()
@@ -89,14 +90,14 @@ class Receiver:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    """Where the webhook leads."""
+    """Yield a running server, and stop it after the test."""
     running = Receiver()
     yield running
     running.stop()
 
 
 def run(timeout_seconds: float = 10.0, addresses: dict[str, tuple[str, ...]] | None = None) -> TriggerRun:
-    """Run the request."""
+    """Return a request for a run."""
     return TriggerRun(
         namespace="shop",
         name="rating",
@@ -111,12 +112,12 @@ def run(timeout_seconds: float = 10.0, addresses: dict[str, tuple[str, ...]] | N
 
 
 def called(receiver: Receiver, asked: TriggerRun | None = None, **more: Any) -> TriggerResult:
-    """Call it; tries follow one another at once."""
+    """Call the receiver with short pauses between tries, and return the result."""
     return caller(Webhook(receiver.url, SECRET, **more), first_retry_seconds=0.02)(asked or run())
 
 
 def test_a_call_says_everything(receiver: Receiver) -> None:
-    """The call has sender, reason and addresses, and an id that is the idempotency key."""
+    """The body names the cluster, StackRefresh, action and addresses; its id is the idempotency key."""
     assert called(receiver) == TriggerResult(TriggerOutcome.SUCCEEDED, "the call was taken")
     (call,) = receiver.calls
     document = call.document
@@ -140,21 +141,23 @@ def test_a_call_says_everything(receiver: Receiver) -> None:
 
 
 def test_calls_are_signed(receiver: Receiver) -> None:
-    """Anybody with the key can prove that the body came from us."""
+    """The header has an HMAC of the body, which a receiver with the key can verify."""
     called(receiver)
     expected = hmac.new(SECRET.encode(), receiver.calls[0].body, hashlib.sha256).hexdigest()
     assert receiver.calls[0].headers["X-Eurekube-Signature-256"] == f"sha256={expected}"
 
 
 def test_the_signature_is_frozen() -> None:
-    """Receivers verify exactly this."""
+    """The signature of a fixed body must not change, since receivers verify its form."""
     assert signature("key", b"{}") == (
         "sha256=a777724d943eb48dc69bca8a4a6d57a04db3f9ec7e1de4e581e860265bdf3032"
     )
 
 
 def test_a_repository_dispatch(receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """GitHub's form, with its token, which a netrc file does not replace; small, however many addresses."""
+    """The call has GitHub's form and the configured token, not a netrc's, and stays small with many
+    addresses.
+    """
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login other password other\n")
     monkeypatch.setenv("NETRC", str(netrc))
@@ -172,7 +175,7 @@ def test_a_repository_dispatch(receiver: Receiver, tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("refusals", [[500], [503, 429, 502], [408, 409]])
 def test_a_call_that_was_not_taken_is_repeated(receiver: Receiver, refusals: list[int]) -> None:
-    """Each try has the same key and body, until one is answered with success."""
+    """Each retry has the same key and body, until one succeeds."""
     receiver.answers = [*refusals]
     assert called(receiver).message == f"the call was taken at the try no. {len(refusals) + 1}"
     assert len(receiver.calls) == len(refusals) + 1
@@ -182,7 +185,7 @@ def test_a_call_that_was_not_taken_is_repeated(receiver: Receiver, refusals: lis
 
 @pytest.mark.parametrize("answer", [302, 307, 400, 401, 404])
 def test_a_call_that_is_not_wanted_fails_at_once(receiver: Receiver, answer: int) -> None:
-    """It would not be wanted the next time, either; no redirect is followed, and the URL stays hidden."""
+    """A redirect or a client error is not retried, and the message does not show the URL."""
     receiver.answers = [answer]
     result = called(receiver)
     assert result.outcome is TriggerOutcome.FAILED
@@ -192,7 +195,7 @@ def test_a_call_that_is_not_wanted_fails_at_once(receiver: Receiver, answer: int
 
 
 def test_the_deadline_ends_the_tries(receiver: Receiver) -> None:
-    """However often the server says no."""
+    """A server that keeps failing is called until the run's time-out."""
     receiver.answers = [500] * 1000
     began = time.monotonic()
     result = called(receiver, run(timeout_seconds=1.0))
@@ -202,14 +205,14 @@ def test_the_deadline_ends_the_tries(receiver: Receiver) -> None:
 
 
 def test_a_server_that_is_silent(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each try waits for a while only, and the next one may be answered."""
+    """A call without an answer ends after a time-out, and the next one may succeed."""
     monkeypatch.setattr(webhook, "LONGEST_CALL_SECONDS", 0.3)
     receiver.answers = [0]
     assert called(receiver).message == "the call was taken at the try no. 2"
 
 
 def test_nobody_listens() -> None:
-    """The reason is named without the URL, which may be a secret."""
+    """The message gives the kind of error without the URL, which may be a secret."""
     nobody = Webhook("http://127.0.0.1:9/hidden", SECRET)
     result = caller(nobody, first_retry_seconds=0.05)(run(timeout_seconds=0.2))
     assert result.outcome is TriggerOutcome.FAILED
@@ -218,7 +221,7 @@ def test_nobody_listens() -> None:
 
 
 def test_an_operator_that_ends_gives_up(receiver: Receiver) -> None:
-    """It does not wait for the next try."""
+    """A cancelled run does not wait for the next try."""
     receiver.answers = [500] * 10
     asked = run(timeout_seconds=60.0)
     asked.cancelled.set()
@@ -227,7 +230,7 @@ def test_an_operator_that_ends_gives_up(receiver: Receiver) -> None:
 
 
 def test_an_answer_that_drips_keeps_no_call(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each byte comes in time, and all of them never: the call ends and has failed, its connection is cut."""
+    """An endless answer that arrives byte by byte is cut off after the time-out, and counts as failed."""
     monkeypatch.setattr(webhook, "LONGEST_CALL_SECONDS", 0.5)
     receiver.answers = [DRIP]
     assert called(receiver).message == "the call was taken at the try no. 2"
@@ -240,7 +243,7 @@ def test_an_answer_that_drips_keeps_no_call(receiver: Receiver, monkeypatch: pyt
 
 
 def test_an_operator_that_ends_waits_for_no_answer(receiver: Receiver) -> None:
-    """Neither for one that drips nor for one that never comes."""
+    """A cancelled run ends at once, also during an endless answer or none."""
     for answer in (DRIP, 0):
         receiver.answers, asked = [answer], run(timeout_seconds=600.0)
         threading.Timer(0.3, asked.cancelled.set).start()
@@ -250,7 +253,7 @@ def test_an_operator_that_ends_waits_for_no_answer(receiver: Receiver) -> None:
 
 
 def test_the_same_key_has_the_same_body(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of a later run for the same thing; the time is in the signature, and cannot be taken out of it."""
+    """A later call with the same key repeats the body; only the timed signature differs."""
     called(receiver)
     later = time.time() + 3600
     monkeypatch.setattr(time, "time", lambda: later)
@@ -265,7 +268,7 @@ def test_the_same_key_has_the_same_body(receiver: Receiver, monkeypatch: pytest.
 
 
 def test_a_header_that_cannot_be_sent_is_not_shown(receiver: Receiver) -> None:
-    """The HTTP library's error repeats it; ours says what kind of error it was, and it is not tried again."""
+    """The HTTP library's error contains the header; the result does not, and the call is not retried."""
     result = called(receiver, authorization="Bearer hidden\nother")
     assert result.outcome is TriggerOutcome.FAILED
     assert result.message.startswith("the webhook was called once and took nothing: ")

@@ -1,4 +1,4 @@
-"""The HTTP server itself: what it refuses, what it says with each answer, and who cannot stop it."""
+"""The HTTP server: refused requests, headers of every answer, and clients that cannot block it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lab.waiting import wait_until
 
 
 def site(request: Request) -> Response | None:
-    """One page that repeats its query, one that fails, and nothing else."""
+    """Serve ``/``, which repeats a query field, and ``/broken``, which raises."""
     if request.path == "/broken":
         raise ValueError("broken")
     return Response(request.query.get("say", "hello").encode()) if request.path == "/" else None
@@ -25,7 +25,7 @@ def site(request: Request) -> Response | None:
 
 @pytest.fixture
 def web() -> Iterator[WebServer]:
-    """A server on this machine."""
+    """Yield a running server at a loopback port."""
     server = WebServer(("127.0.0.1", 0), site)
     server.start()
     yield server
@@ -33,12 +33,12 @@ def web() -> Iterator[WebServer]:
 
 
 def ask(web: WebServer, path: str = "/", method: str = "GET") -> requests.Response:
-    """One request."""
+    """Send one request, and return the answer."""
     return requests.request(method, f"http://127.0.0.1:{web.port}{path}", timeout=30, allow_redirects=False)
 
 
 def test_reads_are_answered(web: WebServer) -> None:
-    """GET with the body, HEAD without; a query's fields arrive decoded."""
+    """GET returns the body, HEAD only its headers; query fields are decoded."""
     assert ask(web, "/?say=a%20b").text == "a b"
     head = ask(web, method="HEAD")
     assert (head.status_code, head.text, head.headers["Content-Length"]) == (200, "", "5")
@@ -46,14 +46,14 @@ def test_reads_are_answered(web: WebServer) -> None:
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "FROBNICATE"])
 def test_whatever_is_no_read_is_refused(web: WebServer, method: str) -> None:
-    """405, and which methods there are."""
+    """Other methods get 405 with the allowed ones."""
     answer = ask(web, method=method)
     assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, HEAD")
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/../etc/passwd", "/%2e%2e/etc/passwd", "/index.html"])
 def test_only_known_paths_exist(web: WebServer, path: str) -> None:
-    """No path is looked for in any directory."""
+    """Other paths get 404, and no file is looked up."""
     with socket.create_connection(("127.0.0.1", web.port), timeout=30) as connection:
         connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
         assert connection.makefile("rb").readline().split()[1] == b"404"
@@ -61,7 +61,7 @@ def test_only_known_paths_exist(web: WebServer, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/nowhere", "/broken"])
 def test_every_answer_is_safe_to_open(web: WebServer, path: str) -> None:
-    """Nothing may be loaded, framed, guessed or stored."""
+    """The headers forbid a browser to load anything, guess the type or store the page."""
     headers = ask(web, path).headers
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["Cache-Control"] == "no-store"
@@ -70,19 +70,19 @@ def test_every_answer_is_safe_to_open(web: WebServer, path: str) -> None:
 
 
 def test_a_page_that_fails_is_one_answer(web: WebServer) -> None:
-    """500 without the reason, which is in the log; the next request is answered."""
+    """An exception yields 500 without its text, which goes to the log; the next request is answered."""
     answer = ask(web, "/broken")
     assert (answer.status_code, "broken" in answer.text) == (500, False)
     assert ask(web).status_code == 200
 
 
 def test_too_many_fields_are_a_bad_request(web: WebServer) -> None:
-    """A query is not worked on without end."""
+    """A query with a hundred fields gets 400."""
     assert ask(web, "/?" + "&".join(f"a{number}=1" for number in range(100))).status_code == 400
 
 
 def test_silent_clients_keep_nobody_out(web: WebServer) -> None:
-    """More connections than there is room for, none of which says anything: a probe is answered."""
+    """With more silent connections than the server keeps, a probe is answered, and the oldest are closed."""
     silent = [
         socket.create_connection(("127.0.0.1", web.port), timeout=30)
         for _ in range(module.MOST_CONNECTIONS * 2)
@@ -96,7 +96,7 @@ def test_silent_clients_keep_nobody_out(web: WebServer) -> None:
 
 
 def test_a_slow_client_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that sends its request little by little has as long as any other."""
+    """A client that sends its request bit by bit is cut off after the usual time."""
     monkeypatch.setattr(module, "LONGEST_SECONDS", 0.5)
     server = WebServer(("127.0.0.1", 0), site)
     server.start()
@@ -122,7 +122,7 @@ def _threads() -> int:
 
 
 def test_a_taken_port_is_one_sentence(web: WebServer) -> None:
-    """It names the address, what is wrong, and what to do."""
+    """The error names the flag, the address, the reason and the remedy."""
     with pytest.raises(ConfigurationError) as caught:
         WebServer(("127.0.0.1", web.port), site)
     assert str(caught.value) == (
@@ -132,7 +132,7 @@ def test_a_taken_port_is_one_sentence(web: WebServer) -> None:
 
 
 def test_without_a_host_it_listens_everywhere() -> None:
-    """On IPv4 as well as, where there is one, on IPv6."""
+    """An empty host means all addresses, IPv4 and, where available, IPv6."""
     server = WebServer(("", 0), site)
     server.start()
     assert ask(server).text == "hello"
@@ -151,7 +151,7 @@ def test_without_a_host_it_listens_everywhere() -> None:
     ],
 )
 def test_addresses(text: str, expected: tuple[str, int] | None) -> None:
-    """As people write them."""
+    """``HOST:PORT`` is parsed, with IPv6 in brackets, and shown in the same form."""
     assert parse_address(text) == expected
     if expected:
         assert shown_address(*expected) == text
@@ -161,6 +161,6 @@ def test_addresses(text: str, expected: tuple[str, int] | None) -> None:
     "text", ["8080", "::1:8080", "host:", "host:99999", "host:-1", "[::1]", "a]:1", "h:٣"]
 )
 def test_other_texts_are_no_addresses(text: str) -> None:
-    """One sentence that shows what would do."""
+    """The error says that ``HOST:PORT`` is expected."""
     with pytest.raises(ConfigurationError, match="must be HOST:PORT"):
         parse_address(text)

@@ -1,4 +1,4 @@
-"""The metrics that are scraped: names, truth, what disappears, and what it costs."""
+"""The operator's metrics: names, values, labels that disappear, and the cost of a scrape."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def scraped(parts: RunningOperator | None) -> Samples:
-    """All samples, by name and labels."""
+    """Return all samples by name and labels."""
     body, _ = Metrics(parts).page("")
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
@@ -39,12 +39,12 @@ def scraped(parts: RunningOperator | None) -> Samples:
 
 
 def of(samples: Samples, syncer: str) -> dict[str, float]:
-    """The samples with this syncer and no other label."""
+    """Return the samples whose only label is this syncer."""
     return {name: value for (name, labels), value in samples.items() if labels == (("syncer", syncer),)}
 
 
 def test_counts_of_a_syncer_are_those_of_its_last_reconcile() -> None:
-    """Desired, registered, refused, drifted and braked, each with the syncer's name."""
+    """The counts are desired, registered, refused, drifted and braked, labelled with the syncer."""
     played = PlayedOperator()
     played.synced(played.syncer("rating"), 3)
     played.conflict(played.syncer("order"))
@@ -72,7 +72,7 @@ def test_counts_of_a_syncer_are_those_of_its_last_reconcile() -> None:
 
 
 def test_failed_reconciles_are_errors() -> None:
-    """Also the first one, of which nothing else is known."""
+    """A failed first reconcile counts as an error, too."""
     played = PlayedOperator()
     key = played.syncer("rating")
     played.controller.history.count(key, 1.0, failed=True)
@@ -80,7 +80,7 @@ def test_failed_reconciles_are_errors() -> None:
 
 
 def test_labels_of_a_deleted_syncer_disappear() -> None:
-    """Nothing in the page names it any more, whichever comes first: its end or its last reconcile."""
+    """No sample names a deleted syncer, also if its last reconcile ends after its deletion."""
     played = PlayedOperator()
     kept, gone, late = (played.syncer(name) for name in ("kept", "gone", "late"))
     for key in (kept, gone, late):
@@ -94,7 +94,7 @@ def test_labels_of_a_deleted_syncer_disappear() -> None:
 
 
 def test_requests_renewals_and_servers() -> None:
-    """Counts of the Eureka client itself."""
+    """The samples contain the Eureka client's counts of requests, renewals and servers."""
     played = PlayedOperator()
     (peer,) = played.registry.peers.peers
     peer.traffic.count("GET", "200", 0.004)
@@ -113,7 +113,7 @@ def test_requests_renewals_and_servers() -> None:
 
 
 def test_watch_restarts_by_kind_and_reason() -> None:
-    """The kinds are those of the operator's sources."""
+    """The label ``resource`` names a kind that the operator watches."""
     played = PlayedOperator()
     played.sources.slices.reflectors[0].restarts["expired"] += 2
     samples = scraped(played.parts)
@@ -121,7 +121,7 @@ def test_watch_restarts_by_kind_and_reason() -> None:
 
 
 def test_a_boundary_counts_as_below() -> None:
-    """Prometheus' ``le``: a value that is equal to a bucket's bound is in it."""
+    """A value that equals a bucket's bound is in that bucket, as Prometheus' ``le`` requires."""
     histogram = Histogram()
     histogram.observe(BOUNDS_SECONDS[0])
     histogram.observe(BOUNDS_SECONDS[-1] + 1)
@@ -130,7 +130,7 @@ def test_a_boundary_counts_as_below() -> None:
 
 
 def test_before_there_are_parts() -> None:
-    """Version and process only; a scrape at the start is no error."""
+    """A scrape during the start yields the version, blind renewals and the process's own metrics."""
     names = {name for name, _ in scraped(None)}
     own = {name for name in names if name.startswith("eurekube_")}
     assert own == {"eurekube_build_info", "eurekube_blind_renewals"}
@@ -138,7 +138,7 @@ def test_before_there_are_parts() -> None:
 
 
 def test_openmetrics_for_those_who_ask() -> None:
-    """The Accept header decides on the format."""
+    """The Accept header selects the format."""
     played = PlayedOperator()
     body, content_type = Metrics(played.parts).page("application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
@@ -146,7 +146,7 @@ def test_openmetrics_for_those_who_ask() -> None:
 
 
 def test_names_follow_the_conventions() -> None:
-    """Base units, ``_total`` on counters alone, and no label that an instance could widen."""
+    """Metrics use base units, ``_total`` on counters only, and no label with a value for each instance."""
     for metric in METRICS.values():
         assert metric.name.startswith("eurekube_")
         assert metric.name.endswith("_total") == (metric.kind == "counter")
@@ -157,14 +157,14 @@ def test_names_follow_the_conventions() -> None:
 
 
 def test_every_metric_is_documented_and_no_other() -> None:
-    """docs/reference/web.md names each with its type and labels."""
+    """docs/reference/web.md lists exactly the exported metrics, with type and labels."""
     rows = re.findall(r"^\| `(eurekube_\w+)` \| (\w+) \| ([^|]*) \|", DOCS, re.MULTILINE)
     documented = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     assert documented == {metric.name: (str(metric.kind), metric.labels) for metric in METRICS.values()}
 
 
 def test_every_key_of_the_document_is_documented() -> None:
-    """docs/reference/web.md names each key of ``/status.json`` in the row of its object, and no other."""
+    """docs/reference/web.md lists exactly the keys of ``/status.json``, by object."""
     rows: dict[str, set[str]] = {}
     for where, keys in re.findall(r"^\| `([\w.\[\]]+)` \| ((?:`\w+`(?:, )?)+) \|", DOCS, re.MULTILINE):
         rows[where] = set(re.findall(r"`(\w+)`", keys))
@@ -183,7 +183,7 @@ def test_every_key_of_the_document_is_documented() -> None:
 
 
 def keys_of(document: dict[str, Any], where: str) -> dict[str, Iterable[str]]:
-    """The keys of a document and of each object in it, by where that stands."""
+    """Return the keys of a document and of each object in it, by the object's path."""
     found: dict[str, Iterable[str]] = {where: document.keys()}
     before = "" if where == "document" else f"{where}."
     for key, value in document.items():
@@ -195,7 +195,7 @@ def keys_of(document: dict[str, Any], where: str) -> dict[str, Iterable[str]]:
 
 
 def test_a_scrape_is_cheap_with_many() -> None:
-    """100 syncers with 10,000 instances: the work does not grow with the instances."""
+    """The cost of a scrape of 100 syncers does not grow with their 10,000 instances."""
     played = PlayedOperator()
     for number in range(100):
         played.synced(played.syncer(f"app-{number}"), 100)
@@ -212,7 +212,7 @@ def _seconds(call: object) -> float:
 
 
 def test_the_example_rules_name_metrics_that_exist() -> None:
-    """With labels that they have, so that no alert is silent for a wrong name."""
+    """Each example alert uses exported metrics and labels, so that no typo silences it."""
     path = Path(__file__).parents[4] / "examples" / "monitoring" / "rules.yaml"
     (group,) = yaml.safe_load(path.read_text())["spec"]["groups"]
     assert len(group["rules"]) >= 5
@@ -224,7 +224,9 @@ def test_the_example_rules_name_metrics_that_exist() -> None:
 
 
 def test_the_dashboard_names_metrics_and_labels_that_exist() -> None:
-    """Of what is exported: histograms by their buckets, and the namespace that Prometheus adds."""
+    """The dashboard uses exported metrics and labels, histograms by their buckets, and Prometheus' label
+    ``namespace``.
+    """
     path = Path(__file__).parents[4] / "examples" / "monitoring" / "dashboard.json"
     document = json.loads(path.read_text())
     exported = {

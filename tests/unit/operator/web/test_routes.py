@@ -1,4 +1,6 @@
-"""When the operator calls itself stuck or not ready; and that servers that are away are no reason."""
+"""The probes: when the operator reports itself as stuck or not ready; unreachable servers do not restart
+it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from tests.unit.operator.quiet_api import QuietApi
 
 @pytest.fixture
 def played() -> Iterator[PlayedOperator]:
-    """Parts whose loops a test may start; nothing of theirs can be reached."""
+    """Yield parts that cannot reach any server, and stop their loops after the test."""
     result = PlayedOperator()
     yield result
     result.sources.stop()
@@ -34,7 +36,7 @@ def played() -> Iterator[PlayedOperator]:
 
 
 def asked(played: PlayedOperator, path: str) -> tuple[int, str]:
-    """Return the site's answer."""
+    """Return the status and body of the answer for a path."""
     site = Routes()
     site.show(played.parts)
     answer = site(Request(path, {}, ""))
@@ -43,7 +45,7 @@ def asked(played: PlayedOperator, path: str) -> tuple[int, str]:
 
 
 def test_the_status_page_can_be_switched_off(played: PlayedOperator) -> None:
-    """With its data. Health and metrics, which show no names of instances, go on."""
+    """The page and ``/status.json`` are gone; probes and metrics, which show no instances, stay."""
     site = Routes(has_status_page=False)
     site.show(played.parts)
     answers = {
@@ -53,7 +55,7 @@ def test_the_status_page_can_be_switched_off(played: PlayedOperator) -> None:
 
 
 def test_a_thread_that_ended_is_a_problem() -> None:
-    """One that was never started is none."""
+    """A thread that was never started is no problem."""
     ended = threading.Thread(target=lambda: None, name="ended")
     ended.start()
     ended.join()
@@ -62,7 +64,7 @@ def test_a_thread_that_ended_is_a_problem() -> None:
 
 
 def test_no_progress_is_a_problem_after_a_while() -> None:
-    """Each loop has its own patience."""
+    """Each loop has its own longest time without progress."""
     assert Liveness("a", is_alive=True, age_seconds=9, longest_seconds=10).problem == ""
     assert (
         "a: no progress for 11 s" in Liveness("a", is_alive=True, age_seconds=11, longest_seconds=10).problem
@@ -70,7 +72,7 @@ def test_no_progress_is_a_problem_after_a_while() -> None:
 
 
 def test_servers_that_are_away_keep_it_alive_but_not_ready(played: PlayedOperator) -> None:
-    """Neither Eureka nor the Kubernetes API answers: all loops go on, and say what is missing."""
+    """Without Eureka and the Kubernetes API ``/healthz`` is 200, and ``/readyz`` is 503 with the reasons."""
     played.registry.start()
     played.sources.start()
     wait_until(lambda: failure_of(played.registry.condition()), "Eureka to fail", 30)
@@ -83,7 +85,7 @@ def test_servers_that_are_away_keep_it_alive_but_not_ready(played: PlayedOperato
 
 
 def test_a_stuck_ticker_is_named(played: PlayedOperator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Renewals that are not handed out any more would let every registration lapse."""
+    """``/healthz`` fails if the renewals' ticker stands still, since every registration would lapse."""
     release = threading.Event()
     monkeypatch.setattr(windows, "LONGEST_RENEWAL_TICK", 0.5)
     monkeypatch.setattr(played.registry.peers, "uses_batches", lambda _: release.wait(60))
@@ -99,7 +101,9 @@ def test_a_stuck_ticker_is_named(played: PlayedOperator, monkeypatch: pytest.Mon
 def test_a_stuck_worker_is_named_while_eureka_answers(
     played: PlayedOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reconcile that never ends is a fault of ours, unless Eureka is away and it waits for time-outs."""
+    """A reconcile that never ends fails ``/healthz``, unless Eureka is unreachable and the reconcile waits
+    for time-outs.
+    """
     release = threading.Event()
     monkeypatch.setattr(controller, "LONGEST_RECONCILE_SECONDS", 0.5)
     monkeypatch.setattr(played.reconciler, "decide", lambda *_: release.wait(60) and SyncerResult())
@@ -118,7 +122,9 @@ def test_a_stuck_worker_is_named_while_eureka_answers(
 
 
 def test_a_silent_reflector_is_named(played: PlayedOperator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that neither lists nor hears a bookmark for minutes does not follow the cluster any more."""
+    """A reflector without a list or bookmark for five minutes no longer follows the cluster, and fails
+    ``/healthz``.
+    """
     api, now = QuietApi(monkeypatch), time.monotonic()
     clock = SimpleNamespace(monotonic=lambda: now)
     monkeypatch.setattr(reflector, "time", clock)
@@ -134,7 +140,7 @@ def test_a_silent_reflector_is_named(played: PlayedOperator, monkeypatch: pytest
 
 
 def test_before_and_after_there_are_parts() -> None:
-    """It is alive from the first moment, and ready only while it runs."""
+    """The operator is alive from its start, and ready only between the first readings and its stop."""
     site = Routes()
 
     def statuses() -> list[int]:
@@ -154,7 +160,9 @@ def test_before_and_after_there_are_parts() -> None:
 
 
 def test_a_process_that_renews_is_not_restarted() -> None:
-    """A stuck loop might keep the next process from starting: it is named, and goes on."""
+    """A stuck loop is no reason to restart while the process renews, since the next process might not
+    start.
+    """
     stuck = Liveness("registry", is_alive=True, age_seconds=700, longest_seconds=615)
     renews = Liveness("renewals", is_alive=True, renewed=40)
     idle = Liveness("renewals", is_alive=True, renewed=0)
@@ -168,7 +176,7 @@ def test_a_process_that_renews_is_not_restarted() -> None:
 def test_a_stuck_loop_of_an_operator_that_renews_is_named(
     played: PlayedOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The probe goes well, and its answer says what is wrong."""
+    """While the process renews, ``/healthz`` is 200 and names the stuck loop."""
     stuck = Liveness("registry", is_alive=True, age_seconds=700, longest_seconds=615)
     renews = Liveness("renewals", is_alive=True, renewed=40)
     monkeypatch.setattr(played.registry, "liveness", lambda: [stuck, renews])

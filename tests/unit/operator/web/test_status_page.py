@@ -1,4 +1,4 @@
-"""The status page and its document, and that no name can become markup."""
+"""The status page and its JSON document; no name from outside can become markup."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(1)>"
 
 
 class Page(HTMLParser):
-    """A browser's view of a page: elements, attributes, text."""
+    """A parsed page: elements, attributes and visible text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Page(HTMLParser):
 
 
 def run_status(reason: str, **more: Any) -> dict[str, Any]:
-    """The status of a StackRefresh whose run of ten minutes ago failed for this reason."""
+    """Return the status of a StackRefresh whose last run, ten minutes ago, failed for this reason."""
     begun = stamp(datetime.now(UTC) - timedelta(minutes=10))
     condition = {"status": "False", "reason": reason, "message": f"{reason}: exit status 255"}
     return {
@@ -72,12 +72,12 @@ def run_status(reason: str, **more: Any) -> dict[str, Any]:
 
 
 def seen(played: PlayedOperator, syncer: str = "", application: str = "") -> Document:
-    """The document, no server's front page being known."""
+    """Return the page's document, without figures of the servers' front pages."""
     return overview(played.parts, PageRequest(syncer, application))
 
 
 def test_hostile_names_stay_text() -> None:
-    """Any name is shown as it is written, as no element, attribute or script."""
+    """A name with markup appears as text, and adds no element, attribute or script."""
     played = PlayedOperator()
     played.conflict(played.syncer("rating"), HOSTILE)
     played.syncer("order", HOSTILE, status={"conditions": [{"type": "Ready", "status": HOSTILE}]})
@@ -102,7 +102,7 @@ def test_hostile_names_stay_text() -> None:
 
 
 def test_hostile_names_stay_text_on_the_page_of_an_application() -> None:
-    """In the picture, in the tables and in the time line as well."""
+    """A name with markup stays text in the picture, the tables and the time line."""
     played = PlayedOperator()
     played.conflict(played.syncer("rating"), HOSTILE)
     played.slice("rating", "10.0.0.1", HOSTILE)
@@ -120,7 +120,7 @@ def test_hostile_names_stay_text_on_the_page_of_an_application() -> None:
 
 
 def test_the_pages_own_style_is_the_only_one_allowed() -> None:
-    """The policy has the hash of the style as it is sent."""
+    """The Content-Security-Policy contains the hash of the page's style."""
     style = html(seen(PlayedOperator())).partition("<style>")[2].partition("</style>")[0]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     assert f"style-src 'sha256-{digest}'" in POLICY
@@ -128,13 +128,13 @@ def test_the_pages_own_style_is_the_only_one_allowed() -> None:
 
 
 def test_who_does_not_look_at_the_page_does_not_pay_for_it() -> None:
-    """The operator starts without the template engine, which takes memory in every replica."""
+    """The operator loads the template engine, which takes memory, only when the page is opened."""
     program = "import sys, eurekube_provider.operator.__main__; sys.exit('jinja2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 
 def test_a_conflict_is_shown_with_both_sides() -> None:
-    """The page has the instance, both worlds' values, and the owner."""
+    """The page shows the instance with its values in Kubernetes and in Eureka, and the owner."""
     played = PlayedOperator()
     played.conflict(played.syncer("rating"))
     (row,) = seen(played)["syncers"]
@@ -154,7 +154,7 @@ def test_a_conflict_is_shown_with_both_sides() -> None:
 
 
 def test_what_differs_is_reported_a_syncer_that_is_ready() -> None:
-    """Callers find some of its instances, so that it is ready; what is wrong with it shows all the same."""
+    """A syncer that is ready but not synced shows its problem, and comes before synced ones."""
     played = PlayedOperator()
     key = played.syncer("rating")
     played.syncer("absent")
@@ -171,7 +171,7 @@ def test_what_differs_is_reported_a_syncer_that_is_ready() -> None:
 
 
 def test_a_refusal_is_reported_once() -> None:
-    """A refused instance is looked at every few seconds, and is one recent change."""
+    """Repeated reconciles of a refused instance make one entry in the recent changes."""
     played = PlayedOperator()
     key = played.syncer("rating")
     played.conflict(key)
@@ -180,7 +180,7 @@ def test_a_refusal_is_reported_once() -> None:
 
 
 def test_removals_that_wait_say_since_when() -> None:
-    """The brake's hold shows with its age, and what still stands in Eureka."""
+    """The row shows the age of the brake's hold and the instances that Eureka still holds."""
     played = PlayedOperator()
     played.braked(played.syncer("rating"), 3, 42.0)
     (row,) = seen(played)["syncers"]
@@ -191,7 +191,7 @@ def test_removals_that_wait_say_since_when() -> None:
 
 
 def test_a_failed_change_says_what_failed() -> None:
-    """A change that could not be sent is still a difference, with the error as its reason."""
+    """A change that could not be sent stays a difference, with the error as its reason."""
     played = PlayedOperator()
     key = played.syncer("rating")
     have = played.instances(key, 1)[0]
@@ -204,7 +204,7 @@ def test_a_failed_change_says_what_failed() -> None:
 
 
 def test_many_differences_are_counted_and_the_first_shown() -> None:
-    """The page stays readable, and says how many there are."""
+    """Of 10,000 differences the page lists a few, and counts the rest."""
     played = PlayedOperator()
     played.braked(played.syncer("rating"), 10_000, 1.0)
     (row,) = seen(played)["syncers"]
@@ -215,7 +215,7 @@ def test_many_differences_are_counted_and_the_first_shown() -> None:
 
 
 def test_recent_changes_are_the_newest() -> None:
-    """More changes than are kept: the newest remain, newest first."""
+    """A bounded number of changes is kept, newest first."""
     played = PlayedOperator()
     key = played.syncer("rating")
     there = played.instances(key, 150, registered=False)
@@ -242,7 +242,7 @@ def test_recent_changes_are_the_newest() -> None:
 def test_the_filter_names_a_syncer_or_an_application(
     syncer: str, application: str, expected: list[str]
 ) -> None:
-    """Syncers, their differences and their changes: only what was asked for."""
+    """The filter selects syncers with their differences and changes."""
     played = PlayedOperator()
     for name in ("rating", "order"):
         played.conflict(played.syncer(name))
@@ -253,7 +253,7 @@ def test_the_filter_names_a_syncer_or_an_application(
 
 
 def test_a_standby_shows_what_the_leader_wrote() -> None:
-    """Where this replica has not looked, the object's status speaks."""
+    """A standby shows the statuses in the syncers' objects."""
     played = PlayedOperator()
     conditions = [{"type": "Ready", "status": "False", "reason": "Conflict", "message": "taken"}]
     played.syncer("rating", status={"conditions": conditions, "desired": 3, "application": "RATING"})
@@ -267,7 +267,9 @@ def test_a_standby_shows_what_the_leader_wrote() -> None:
 
 
 def test_a_stack_refresh_shows_how_its_last_run_went() -> None:
-    """The status says it to every replica; a page of one syncer has none, one of an application its own."""
+    """Every replica shows the status' last run; a syncer's page has no StackRefresh, an application's page
+    its own.
+    """
     played = PlayedOperator()
     played.refresh("rating", status=run_status("Failed", addresses=3))
     played.refresh("order", target="ci")
@@ -286,7 +288,7 @@ def test_a_stack_refresh_shows_how_its_last_run_went() -> None:
 
 
 def test_a_mirror_shows_how_it_stands() -> None:
-    """As its status says, on every replica; those that are not in sync come first."""
+    """Every replica shows mirrors by their statuses, those that are not in sync first."""
     played = PlayedOperator()
     well = [{"type": kind, "status": "True", "reason": "Fine", "message": ""} for kind in ("Ready", "Synced")]
     held = [{"type": "Synced", "status": "False", "reason": "RemovalsHeld", "message": "1 of ORDER"}]
@@ -308,7 +310,7 @@ def test_a_mirror_shows_how_it_stands() -> None:
 
 
 def test_a_next_run_says_in_what_time() -> None:
-    """And that it is due once its time has come: its target may be busy."""
+    """A run whose time has come is shown as due, since its target may be busy."""
     played = PlayedOperator()
     played.refresh("rating")
     data = seen(played)
@@ -320,7 +322,7 @@ def test_a_next_run_says_in_what_time() -> None:
 
 
 def test_servers_show_their_own_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up or away with the reason, and the renewals that the front page shows."""
+    """Each server is up, or away with the reason, and has the renewals of its front page."""
     played = PlayedOperator()
     (peer,) = played.registry.peers.peers
     peer.traffic.judge("no connection")
@@ -335,7 +337,7 @@ def test_servers_show_their_own_figures(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_document_is_plain_json() -> None:
-    """Everything in it can be written as JSON and read back."""
+    """The document survives being written as JSON and read back."""
     played = PlayedOperator()
     played.conflict(played.syncer("rating"))
     played.refresh("rating", status=run_status("Failed"))
@@ -344,7 +346,7 @@ def test_the_document_is_plain_json() -> None:
 
 
 def test_refreshing_can_be_switched_off() -> None:
-    """A page that is being read need not jump; links and form keep the choice and the filter."""
+    """The page's links and form keep the choice not to reload, and the filter."""
     played = PlayedOperator()
     played.syncer("rating")
     assert 'http-equiv="refresh"' in html(seen(played))
@@ -354,7 +356,7 @@ def test_refreshing_can_be_switched_off() -> None:
 
 
 def test_the_header_says_whether_something_is_wrong() -> None:
-    """The mark beside the title, the sum below, and the worst fault in the first box."""
+    """The title has a mark, the line below it counts states, and the first box has the worst fault."""
     played = PlayedOperator()
     played.synced(played.syncer("alright"), 1)
     for group in (played.sources.services, played.sources.slices):
@@ -380,7 +382,7 @@ def test_the_header_says_whether_something_is_wrong() -> None:
 
 
 def test_what_has_one_cause_is_reported_once() -> None:
-    """However many instances and syncers it befalls."""
+    """Thirty syncers with the same problem share one box."""
     played = PlayedOperator()
     for number in range(30):
         key = played.syncer(f"app-{number}")
@@ -393,7 +395,9 @@ def test_what_has_one_cause_is_reported_once() -> None:
 
 
 def test_many_syncers_are_several_pages() -> None:
-    """Fifty on each, worst first; a page that is not there is the last one; the JSON has all unless asked."""
+    """A page has fifty syncers, worst first; a number too high shows the last page; the JSON has all by
+    default.
+    """
     played = PlayedOperator()
     for number in range(120):
         played.synced(played.syncer(f"app-{number:03}"), 1)
@@ -419,7 +423,7 @@ def test_many_syncers_are_several_pages() -> None:
     ],
 )
 def test_rows_are_found_by_state_and_by_a_part_of_a_name(query: dict[str, str], expected: list[str]) -> None:
-    """The sum and the troubles are of all, whatever is shown."""
+    """The headline and the troubles cover all syncers, whatever the filter selects."""
     played = PlayedOperator()
     played.conflict(played.syncer("rating"))
     played.synced(played.syncer("order"), 1)
@@ -430,7 +434,7 @@ def test_rows_are_found_by_state_and_by_a_part_of_a_name(query: dict[str, str], 
 
 
 def test_an_application_has_a_page_with_both_sides_and_a_time_line() -> None:
-    """Each endpoint beside its instance, what others keep, and changes of one moment as one entry."""
+    """The page pairs each endpoint with its instance, names other owners, and joins changes of one moment."""
     played = PlayedOperator()
     key = played.syncer("rating")
     there = played.instances(key, 2)
@@ -458,7 +462,7 @@ def test_an_application_has_a_page_with_both_sides_and_a_time_line() -> None:
 
 
 def test_an_application_that_nobody_has() -> None:
-    """It says so."""
+    """The page says that neither a syncer nor an instance has this name."""
     assert (
         "neither a syncer nor an instance has this name"
         in Page(html(seen(PlayedOperator(), application="x"))).text
@@ -466,7 +470,7 @@ def test_an_application_that_nobody_has() -> None:
 
 
 def test_cause_and_remedy_stand_in_the_box_and_in_no_row() -> None:
-    """A row has the reason alone, so that the same sentences are not read with each syncer."""
+    """A row has the reason only, so that many syncers do not repeat the same sentences."""
     played = PlayedOperator()
     for name in ("rating", "order"):
         problem = Problem("NoMatchingService", "no Service", "make the Service")
@@ -478,7 +482,7 @@ def test_cause_and_remedy_stand_in_the_box_and_in_no_row() -> None:
 
 
 def test_a_command_that_fixes_it_is_shown_as_code() -> None:
-    """Between backticks, and still no markup; a backtick without another one is text."""
+    """Text between backticks becomes code and stays escaped; a single backtick is text."""
     played = PlayedOperator()
     for name, remedy in (("rating", "run `eurekube <b>`, and wait"), ("order", "wait ` <b>")):
         report = saying(False, Problem(name, "why", remedy), application=name)
@@ -489,7 +493,7 @@ def test_a_command_that_fixes_it_is_shown_as_code() -> None:
 
 
 def test_a_fault_of_several_is_reported_by_the_one_that_is_shown() -> None:
-    """On the page of an application it is that one's sentence, and its name comes first."""
+    """On an application's page a shared fault is explained by that application's syncer, named first."""
     played = PlayedOperator()
     played.conflict(played.syncer("order"), "belongs to a stack")
     played.conflict(played.syncer("rating"), "belongs to a machine")
@@ -501,7 +505,7 @@ def test_a_fault_of_several_is_reported_by_the_one_that_is_shown() -> None:
 
 
 def test_the_page_of_an_application_has_no_trouble_of_another_one() -> None:
-    """Nor of another one's mirror or StackRefresh; what is wrong with Eureka stands there."""
+    """Faults of other applications' mirrors and StackRefreshes are left out; faults of Eureka are shown."""
     played = PlayedOperator()
     played.syncer("rating")
     played.refresh("rating", status=run_status("Failed"))
@@ -516,7 +520,7 @@ def test_the_page_of_an_application_has_no_trouble_of_another_one() -> None:
 
 
 def test_what_fixes_a_stack_refresh_that_is_refused_stands_in_the_box() -> None:
-    """As of a syncer: its conditions say it."""
+    """The remedy from the StackRefresh's condition appears once, in the box."""
     played = PlayedOperator()
     refused = TriggerState().refused(RefreshReason.UNKNOWN_TARGET, "there is no target prod")
     status = status_of({"metadata": {}}, refused, datetime.now(UTC))
