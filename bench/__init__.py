@@ -1,4 +1,4 @@
-"""Benchmarks: ours against a floor and against rivals, alternating in one run, with default settings.
+"""Benchmarks of Eurekube against a floor and against rivals, alternating in one run, with default settings.
 
-Not part of the wheel.
+The package is not part of the wheel.
 """

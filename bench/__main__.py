@@ -1,4 +1,6 @@
-"""``python -m bench [--only P2,P7] [--repeat 3] [--quick]``: exit code 0 only if every bar held."""
+"""Run benchmarks: ``python -m bench [--only P2,P7] [--repeat 3] [--quick]``; exit code 0 only if every bar
+held.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ BENCHMARKS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmarks that were asked for, and write records and page of full runs.
+    """Run the requested benchmarks, and write the records and the page of full runs.
 
     :returns: 0 only if every run was valid and held its bar.
     """
@@ -95,14 +97,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def missing_programs(name: str) -> list[str]:
-    """Return which of the programs that a benchmark calls are not to be had."""
+    """Return the programs that a benchmark needs and that are not on PATH."""
     module = importlib.import_module(BENCHMARKS[name])
     programs: Sequence[str] = getattr(module, "PROGRAMS", ())
     return [program for program in programs if shutil.which(program, path=pulumi_path()) is None]
 
 
 def _runs(name: str, size: Size, count: int) -> list[Result]:
-    """Run a benchmark so many times, and print what each run found."""
+    """Run a benchmark ``count`` times, and print the result of each run."""
     module = importlib.import_module(BENCHMARKS[name])
     runs: list[Result] = []
     for number in range(1, count + 1):

@@ -1,7 +1,8 @@
-"""The requests that Eureka servers answered, by client and kind, from their access logs.
+"""Counts of requests that Eureka servers answered, by client and kind, from their access logs.
 
-A contestant is measured as it is, so that its requests are counted where they arrive. Each server writes one
-line a request, for all contestants alike.
+Contestants are measured unchanged, so their requests are counted at the servers. Each server writes one line
+for
+each request, for all contestants alike.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from typing import Self
 
 
 class Kind(StrEnum):
-    """The requests that are distinguished."""
+    """The kinds of requests that are counted apart."""
 
     READ = "single reads"
     WRITE = "single writes"
     BATCH = "batches"
-    """Renewals as well: a line does not show what a batch has."""
+    """Batches, including those of renewals: a line does not show a batch's content."""
 
     OTHER = "other requests"
-    """Lists, deltas, statuses of servers, single renewals."""
+    """Lists, deltas, statuses of servers, and single renewals."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agents:
-    """How clients call themselves, by the beginning of their user agent."""
+    """The user agents of the contestants, by their beginning."""
 
     ours: str = "eurekube"
     kopf: str = "python-requests"
@@ -85,7 +86,7 @@ class AccessLog:
         self._folder.cleanup()
 
     def counts(self, agent: str, spans: Iterable[tuple[float, float]]) -> Counter[Kind]:
-        """Count what a client sent within some times, at all servers together.
+        """Count a client's requests within some spans of time, at all servers together.
 
         :param agent: the beginning of its user agent.
         :param spans: begin and end of each by Unix time, in seconds.
@@ -106,7 +107,8 @@ class AccessLog:
 
 
 def a_change(counts: Counter[Kind], changes: int) -> dict[str, float]:
-    """Return requests a change: all that may be of a change together, and each kind.
+    """Return the number of requests for each change: those that may belong to changes together, and each
+    kind.
 
     :param changes: how many changes were made that Eureka must show.
     """
@@ -118,5 +120,5 @@ def a_change(counts: Counter[Kind], changes: int) -> dict[str, float]:
 
 
 def now() -> float:
-    """Return the time as the servers write it, in seconds."""
+    """Return the Unix time in seconds, as access logs have it."""
     return time.time()

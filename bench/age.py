@@ -1,6 +1,7 @@
-"""``python -m bench.age``: how many commits touched what each benchmark measures since its record.
+"""The age of each benchmark's record: ``python -m bench.age`` counts the commits that touched the measured
+code.
 
-A benchmark's module lists these paths as ``MEASURES``; its own file and its peers count as well.
+A benchmark's module lists these paths as ``MEASURES``; its own file and the lock file count as well.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from bench.record import Record, measured_at
 ROOT = Path(__file__).parents[1]
 
 REGISTRY_PATHS = tuple(f"eurekube_provider/{name}" for name in ("core", "eureka", "runtime"))
-"""Paths of what speaks to Eureka."""
+"""Paths of the code that speaks to Eureka."""
 
 OPERATOR_PATHS = (*REGISTRY_PATHS, "eurekube_provider/kube", "eurekube_provider/operator")
-"""Paths of the operator."""
+"""Paths of the operator's code."""
 
 STACK_PATHS = (
     *REGISTRY_PATHS,
@@ -28,7 +29,7 @@ STACK_PATHS = (
     "eurekube_provider/registrations",
     "eurekube_provider/resources",
 )
-"""Paths of the Pulumi providers."""
+"""Paths of the Pulumi providers' code."""
 
 _LOCK = "requirements.lock"
 
@@ -40,13 +41,15 @@ def paths_of(module: str) -> tuple[str, ...]:
 
 
 def commits_since(commit: str, paths: Iterable[str], repository: Path = ROOT) -> int | None:
-    """Count the commits after one that touched some paths; None where the repository has no such commit."""
+    """Return how many commits after ``commit`` touched some paths; None where the repository lacks
+    ``commit``.
+    """
     done = _git(repository, "rev-list", "--count", f"{commit}..HEAD", "--", *paths)
     return int(done.stdout) if done.returncode == 0 else None
 
 
 def ages(benchmarks: Iterable[tuple[str, str]], repository: Path = ROOT) -> list[tuple[str, str]]:
-    """Return how old the record of each benchmark is, in words.
+    """Return the age of each benchmark's record, in words.
 
     :param benchmarks: name and module of each.
     """
@@ -63,9 +66,9 @@ def _age(found: Record | None, paths: Iterable[str], repository: Path) -> str:
 
 
 def too_old(names: Iterable[str], tag: str, repository: Path = ROOT) -> list[str]:
-    """Return a sentence for each benchmark whose record is older than the release before ``tag``, or missing.
+    """Return a sentence for each benchmark whose record is missing, or older than the release before ``tag``.
 
-    Where there was no release before, no record is too old.
+    If no earlier release exists, no record is too old.
     """
     described = _git(repository, "describe", "--tags", "--abbrev=0", "--match=v*", f"--exclude={tag}", "HEAD")
     before = described.stdout.strip()
@@ -89,7 +92,7 @@ def _git(repository: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def main() -> int:
-    """Print the age of each record."""
+    """Print the age of each benchmark's record."""
     from bench.__main__ import BENCHMARKS
 
     for name, age in ages(BENCHMARKS.items()):

@@ -1,4 +1,5 @@
-"""Where a change spends its time between the API server and Eureka, from what a traced operator noted.
+"""The stages between the API server and Eureka in which a change spends its time, from a traced operator's
+notes.
 
 Each change is followed from its patch to the answer of the request that wrote it, and every moment between
 belongs to one stage.
@@ -29,7 +30,7 @@ STAGES = (
 )
 TOTAL = "in all"
 OF_THE_WAIT = ("of the wait: others' writes are under way", "of the wait: only others' reads are")
-"""Beside the stages: who is waited for in the writer."""
+"""Parts of the wait in the writer: writes of other changes are under way, or only reads of other changes."""
 
 MEDIAN = "the median change"
 SLOWEST = "the slowest hundredth"
@@ -37,7 +38,7 @@ SLOWEST = "the slowest hundredth"
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A reflector has taken an event of an EndpointSlice."""
+    """Note that a reflector has taken an event of an EndpointSlice."""
 
     at: float
     place: tuple[str, str]
@@ -46,7 +47,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A worker has got a key."""
+    """Note that a worker has taken a key from the queue."""
 
     at: float
     key: SyncerKey
@@ -54,7 +55,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A worker has finished with a key."""
+    """Note that a worker has finished with a key."""
 
     at: float
     key: SyncerKey
@@ -62,7 +63,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The decision for a syncer is made."""
+    """Note that the decision for a syncer is made."""
 
     at: float
     key: SyncerKey
@@ -70,10 +71,10 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Part of a request that concerns one instance.
+    """The part of a request that concerns one instance.
 
     :ivar action: ``Read``, ``Renew``, ``Register`` or ``Cancel``.
-    :ivar status: with which it is registered.
+    :ivar status: the status of a registration.
     """
 
     action: str
@@ -84,7 +85,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request to Eureka was answered, or given up.
+    """Note that a request to Eureka was answered, or given up.
 
     :ivar by: the name of the thread that sent it, up to its number.
     """
@@ -102,12 +103,12 @@ _KINDS: dict[str, type[Note]] = {one.__name__: one for one in (Taken, Begun, Don
 
 
 def as_json(notes: Iterable[Note]) -> list[list[Any]]:
-    """Return notes as values of JSON."""
+    """Return notes as JSON values."""
     return [[type(note).__name__, asdict(note)] for note in notes]
 
 
 def from_json(document: Iterable[Sequence[Any]]) -> list[Note]:
-    """Return the notes of :func:`as_json`."""
+    """Return the notes in a document of :func:`as_json`."""
     notes: list[Note] = []
     for kind, values in document:
         fields: dict[str, Any] = {
@@ -120,7 +121,7 @@ def from_json(document: Iterable[Sequence[Any]]) -> list[Note]:
 
 
 class Trace:
-    """The notes of one operator, found by what they are about."""
+    """The notes of one operator, indexed by slice, syncer and instance."""
 
     def __init__(self, notes: Iterable[Note]) -> None:
         self._taken: dict[tuple[tuple[str, str], str], float] = {}
@@ -147,9 +148,9 @@ class Trace:
         self._starts = [note.at for note in self.requests]
 
     def stages(self, change: Change) -> dict[str, float] | None:
-        """Return how many milliseconds a change spent in each stage, and of the wait in the writer for whom.
+        """Return the milliseconds that a change spent in each stage, and the parts of its wait in the writer.
 
-        :returns: None where no request wrote it: it was superseded before, or the trace ended.
+        :returns: None where no request wrote the change: a later change came first, or the trace ended.
         """
         taken = self._taken.get(((change.namespace, change.name), change.version))
         if taken is None:
@@ -180,7 +181,7 @@ class Trace:
         return {name: each * 1000 for name, each in zip(names, (*seconds, *waits), strict=True)}
 
     def _under_way(self, since: float, until: float) -> tuple[float, float]:
-        """Return for how long of that time writes were under way, and for how long only reads."""
+        """Return the seconds of a span in which writes were under way, and those in which only reads were."""
         begin = bisect.bisect_left(self._starts, since - _LONGEST_REQUEST_SECONDS)
         end = bisect.bisect_right(self._starts, until)
         writes, both = [], []
@@ -194,7 +195,7 @@ class Trace:
         return _covered(writes), _covered(both) - _covered(writes)
 
     def _worked(self, key: SyncerKey, since: float, until: float) -> float:
-        """Return for how long of that time a worker was at the key, for an earlier change of it."""
+        """Return the seconds of a span in which a worker had the key for an earlier change."""
         spans = []
         for begun in self._begun[key]:
             if begun < until:
@@ -220,7 +221,7 @@ def _first_from(times: Sequence[float], since: float) -> float | None:
 
 
 def _covered(spans: Iterable[tuple[float, float]]) -> float:
-    """Return how long at least one of these spans lasted."""
+    """Return the seconds that at least one of these spans covers."""
     total, reached = 0.0, float("-inf")
     for begin, end in sorted(spans):
         if end > reached:
@@ -230,9 +231,10 @@ def _covered(spans: Iterable[tuple[float, float]]) -> float:
 
 
 def attribute(changes: Iterable[Change], trace: Trace) -> dict[str, dict[str, float]]:
-    """Return the mean of each stage, in milliseconds, of the changes in the middle and of the slowest ones.
+    """Return the mean milliseconds of each stage, of the changes around the median and of the slowest ones.
 
-    In the middle is the tenth around the median, so that one odd change does not stand for all.
+    The first group is the tenth of all changes around the median, so that one odd change does not stand for
+    all.
 
     :returns: by column and stage, and :data:`TOTAL`; empty where no change was traced.
     """
@@ -256,7 +258,7 @@ def _means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def traffic(trace: Trace, spans: Iterable[tuple[float, float]], changes: int) -> dict[str, float]:
-    """Return the requests a change of each kind, and how much batches carry; reads also by who sends them.
+    """Return the requests for each change by kind, the reads also by sender, and the items in each batch.
 
     :param spans: begin and end of the times that count, by the monotonic clock.
     :param changes: how many changes were made in these times.

@@ -1,7 +1,8 @@
-"""Work for each syncer: reconciles, Events, statuses, brake, retention and doctor must stay linear.
+"""The operator's work for each syncer must stay linear: reconciles, Events, statuses, brake, retention,
+doctor.
 
 A part of P12. Each job is done once for every syncer, with ten instances each, in this process and without
-servers: what is compared is the time a syncer at some number of syncers and at ten times as many.
+servers. The time of a job for each syncer is compared between some number of syncers and ten times as many.
 """
 
 from __future__ import annotations
@@ -33,10 +34,13 @@ from eurekube_provider.operator.status import StatusWriter
 
 TIMES_AS_MANY = 10
 INSTANCES = 10
-"""Of each syncer."""
+"""Number of instances of each syncer."""
 
 LIMIT = 2.0
-"""Of the time a syncer: caches of the processor make large tables slower, and what is quadratic has 10."""
+"""Most growth of the time for each syncer at ten times as many: processor caches slow large tables down a
+little, and
+quadratic work has 10.
+"""
 
 ROUNDS = 3
 LONGEST_SECONDS = 600.0
@@ -45,33 +49,33 @@ NOW = 1_800_000_000.0
 
 
 class _Api:
-    """Takes every write."""
+    """A fake Kubernetes API that accepts every write."""
 
     def request(self, _method: str, _path: str, **_: object) -> dict[str, Any]:
-        """Answer as an API server that took it."""
+        """Return the answer of an API server that accepted the write."""
         return {"metadata": {"resourceVersion": "2"}}
 
 
 class _Sources:
-    """The pods of each syncer in a slice, all of one namespace, and none that was seen terminating."""
+    """Fake sources with one slice of pods for each syncer, all in one namespace, and no terminating pod."""
 
     def __init__(self, instances: Mapping[str, list[Instance]]) -> None:
         self.slices = self
         self._slices = {name: _pods(name, there) for name, there in instances.items()}
 
     def seen_terminating(self, _instance_id: str) -> bool:
-        """Return whether an instance's pod was seen terminating."""
+        """Return False: no pod was seen terminating."""
         return False
 
     def slices_of(self, key: tuple[str, str]) -> list[dict[str, Any]]:
-        """Those of one syncer."""
+        """Return the EndpointSlices of one syncer."""
         return [self._slices[key[1]]]
 
     def without_list(self, _namespace: str) -> None:
-        """Return the reflector that has not listed this namespace."""
+        """Return None: the namespace has been listed."""
 
     def objects(self, _namespace: str) -> list[dict[str, Any]]:
-        """Those of the namespace."""
+        """Return the EndpointSlices of the namespace."""
         return list(self._slices.values())
 
 
@@ -109,7 +113,7 @@ class Fleet:
         )
 
     def events(self) -> None:
-        """Record a warning of each syncer, and count registrations of it twice."""
+        """Record a warning Event for each syncer, and count two registrations of it."""
         recorder = EventRecorder(_Api(), "eurekube.io/bench", "bench")  # type: ignore[arg-type]
         recorder.start()
         for syncer in self.syncers:
@@ -119,7 +123,7 @@ class Fleet:
         recorder.stop(LONGEST_SECONDS)
 
     def statuses(self) -> None:
-        """Report each syncer twice, and write what remains to be written."""
+        """Report each syncer twice, and write the remaining statuses."""
         writer = StatusWriter(_Api())  # type: ignore[arg-type]
         writer.start()
         synced = Problem("Synced", "")
@@ -137,7 +141,7 @@ class Fleet:
         writer.stop(LONGEST_SECONDS)
 
     def brake(self) -> None:
-        """Judge a plan of each syncer, of whose instances one vanished."""
+        """Have the brake judge a plan of each syncer in which one instance has vanished."""
         view = Table()
         for there in self.instances.values():
             for one in there:
@@ -151,7 +155,7 @@ class Fleet:
             known.note(("shop", name), now, judge(steps, history, lambda _: False, now, time.time()))
 
     def retention(self) -> None:
-        """Decide what becomes of the instances of each syncer, as if it were refused."""
+        """Decide about the instances of each syncer as if the syncer were refused."""
         pods = EndedPods(_Api(), _Sources(self.instances))  # type: ignore[arg-type]
         for syncer in self.syncers:
             name = syncer["metadata"]["name"]
@@ -160,7 +164,7 @@ class Fleet:
             decide(Situation(key, _owner(name), State.REFUSED, {"default": held}, ended=ended))
 
     def doctor(self) -> None:
-        """Find the workloads that run the pods, and check all of it."""
+        """Find the workloads that run the pods, and have the doctor check the whole snapshot."""
         workloads, pods = attributed(self.pods, self.snapshot.workloads)
         snapshot = replace(self.snapshot, workloads=tuple(workloads), pods=pods)
         assert len(workloads) == len(self.syncers)
@@ -171,7 +175,8 @@ class Fleet:
 def growth(count: int) -> tuple[dict[str, float], dict[str, float]]:
     """Measure all jobs for ``count`` syncers and for ten times as many.
 
-    :returns: microseconds a syncer, by job and count; and by job how many times as long it takes a syncer.
+    :returns: microseconds for each syncer, by job and count; and by job the ratio of the larger to the
+        smaller fleet.
     """
     fleets = [Fleet(count), Fleet(count * TIMES_AS_MANY)]
     gc.freeze()  # so that collections look at what the jobs make, not at the fleets

@@ -1,4 +1,6 @@
-"""Rolling updates by hand: endpoints change in slices, and Eureka servers are asked until they show it."""
+"""Rolling updates by hand: endpoints change in slices, and Eureka servers are read until they show each
+change.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +18,21 @@ from bench.prober import Key, Prober, RawPatches
 
 SERVICES = 100
 WIDTH = 10
-"""Endpoints of a service at the start."""
+"""Number of endpoints of a service at the start."""
 
 WRITERS = 8
 RANGE = 100_000
-"""Endpoints that one contestant may have."""
+"""Number of endpoint numbers reserved for one contestant."""
 
 LOOK_SECONDS = 0.005
-"""From one look at a change that is followed to the next, at first: those that look leave the processors to
-those that are measured."""
+"""Shortest time in seconds between two reads of a followed change: the readers leave the processors to the
+contestants.
+"""
 
 LOOK_SHARE = 0.05
-"""Later, so much of the time that the change has taken."""
+"""Time between two reads of a followed change later on, as a share of the time that the change has taken
+so far.
+"""
 
 GONE = "gone"
 _GIVEN_UP_SECONDS = 20.0
@@ -35,7 +40,9 @@ _GIVEN_UP_SECONDS = 20.0
 
 @dataclass(slots=True)
 class Rollout:
-    """One service under rolling updates: what its slice shows, and what a registry must show for it."""
+    """One service under rolling updates: the endpoints of its slice, with the states that a registry must
+    show.
+    """
 
     namespace: str
     name: str
@@ -44,9 +51,10 @@ class Rollout:
     turn: int = 0
 
     def step(self) -> tuple[int, str, bytes]:
-        """Change one endpoint: a new one comes unready, is ready, an old one terminates, and is gone.
+        """Change one endpoint; in turn a new one comes unready, becomes ready, an old one terminates, and
+        disappears.
 
-        :returns: its number, what shall become of it, and the JSON patch of its slice.
+        :returns: the endpoint's number, its new state, and the JSON patch of its slice.
         """
         kind, self.turn = self.turn % 4, self.turn + 1
         if kind == 0:
@@ -82,7 +90,7 @@ def _patch(operation: str, place: str, value: object = None) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A patch that alters what Eureka must hold.
+    """A patch that alters the instances which Eureka must hold.
 
     :ivar sent: by the monotonic clock, in seconds.
     :ivar version: the resource version that the slice had then.
@@ -99,7 +107,7 @@ class Change:
 
 @dataclass(slots=True)
 class Lag:
-    """How long one change took at each server that has shown it so far, in milliseconds by URL."""
+    """Milliseconds that one change took until each server showed it, by URL."""
 
     sent: float
     key: Key
@@ -109,10 +117,10 @@ class Lag:
 
 
 class Churn:
-    """The changes of one contestant, in as many turns as are asked for.
+    """The changes of one contestant, made in turns.
 
-    :param identify: the instance id that the contestant gives to an endpoint of a service.
-    :param followed: the share of changes whose way is followed to the end.
+    :param identify: returns the instance id that the contestant gives to an endpoint of a service.
+    :param followed: the share of changes that are followed until every server shows them.
     """
 
     def __init__(
@@ -138,7 +146,7 @@ class Churn:
         self.forget()
 
     def forget(self) -> None:
-        """Forget what was measured so far."""
+        """Forget all measurements so far."""
         self.made = 0
         self.seconds = 0.0
         self.changes: list[Change] = []
@@ -147,16 +155,20 @@ class Churn:
 
     @property
     def superseded(self) -> int:
-        """How many changes some server never showed, since the next one of the same instance came before."""
+        """Number of followed changes that some server never showed, since the next change of the instance
+        came first.
+        """
         return sum(lag.is_superseded for lag in self.lags)
 
     def milliseconds(self, choose: Callable[[Iterable[float]], float]) -> list[float]:
-        """Return how long each change took that all servers showed, by ``min`` or ``max`` of them."""
+        """Return the milliseconds of each change that all servers showed; ``choose`` (``min`` or ``max``)
+        picks the server.
+        """
         count = len(self._field.lab.eureka_urls)
         return [choose(lag.shown.values()) for lag in self.lags if len(lag.shown) == count]
 
     def wanted(self) -> dict[Key, str]:
-        """Return what the registry must hold."""
+        """Return the instances that the registry must hold, with their states."""
         return {
             (rollout.name.upper(), self._identify(rollout.name, number)): state
             for rollout in self.rollouts
@@ -165,7 +177,7 @@ class Churn:
         }
 
     def differing(self) -> set[tuple[str, Key]]:
-        """Return where a server does not hold what it must."""
+        """Return the servers and keys where a server holds another state than it must."""
         wanted = self.wanted()
         asked = list(wanted.keys() | self._latest.keys())
         found: set[tuple[str, Key]] = set()
@@ -177,7 +189,9 @@ class Churn:
         return found
 
     def run(self, rate: int, seconds: float) -> None:
-        """Make ``rate`` changes a second for so long, and follow those that are followed to the end."""
+        """Make ``rate`` changes a second for ``seconds``, and wait until the followed ones are shown or
+        given up.
+        """
         followed: list[Lag] = []
         written = threading.Event()
         followers = [
@@ -200,11 +214,11 @@ class Churn:
         self.lags += followed
 
     def note(self, key: Key, state: str) -> None:
-        """Have an instance be in this state from now on."""
+        """Record the present wanted state of an instance."""
         self._latest[key] = state
 
     def write(self, lane: int, rate: int, seconds: float, followed: list[Lag]) -> int:
-        """Make one writer's changes; returns how many."""
+        """Make one writer's changes; return their number."""
         rollouts = self.rollouts[lane::WRITERS]
         chance = random.Random(f"{self._turn} {lane}")  # noqa: S311 - repeatable
         patches = RawPatches(self._field.lab.kubeconfig)
@@ -231,7 +245,7 @@ class Churn:
         return made
 
     def _follow(self, url: str, followed: list[Lag], written: threading.Event) -> None:
-        """Look at one server until it has shown each change, or never will."""
+        """Read one server until it has shown each followed change, or never will."""
         prober = Prober(url)
         pending: list[tuple[float, Lag]] = []
         taken = 0
@@ -247,7 +261,7 @@ class Churn:
         prober.close()
 
     def _look(self, prober: Prober, url: str, due: float, lag: Lag) -> tuple[float, Lag] | None:
-        """Look at a change once it is due; returns when to look again, None when that is over."""
+        """Read a change at one server if it is due; return when to read it again, or None when it is done."""
         if time.monotonic() < due:
             return due, lag
         found = prober.read(lag.key)

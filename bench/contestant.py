@@ -1,6 +1,6 @@
 """A contestant of a benchmark as a process of its own: started, measured from /proc, and ended.
 
-It is started without any wrapper, since the time from its start belongs to what is measured.
+It is started without any wrapper, since the time from its start is measured, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STOP_SECONDS = 15.0
 
 
 class Contestant:
-    """A running process; leaving the block ends it.
+    """A contestant's running process; leaving the block ends it.
 
     :ivar started_at: ``time.perf_counter()`` just before it was started.
     """
@@ -55,7 +55,7 @@ class Contestant:
         self.stop()
 
     def require_alive(self) -> None:
-        """Refuse to go on once it has ended.
+        """Raise an error if the process has ended.
 
         :raises RuntimeError: it ended; carries the end of its log.
         """
@@ -64,7 +64,7 @@ class Contestant:
             raise RuntimeError(f"{self.name} ended with {self._process.returncode}:\n{last}")
 
     def wait_for(self, text: str, timeout_seconds: float = 120.0) -> None:
-        """Wait until it has logged ``text``.
+        """Wait until the process has logged ``text``.
 
         :raises TimeoutError: it did not within this time.
         """
@@ -76,18 +76,18 @@ class Contestant:
             time.sleep(0.05)
 
     def cpu_seconds(self) -> float:
-        """Processor time so far, in user and kernel, of it and of its children."""
+        """Return the processor seconds so far, in user and kernel, of the process and its children."""
         self.require_alive()
         return sum(map(cpu_seconds_of, self._family()))
 
     def memory_mib(self) -> float:
-        """Resident memory of it and of its children."""
+        """Return the resident memory in MiB of the process and its children."""
         self.require_alive()
         pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self._family())
         return pages * _PAGE_BYTES / 2**20
 
     def stop(self) -> None:
-        """Ask it to end (SIGTERM), and kill it when it has not within 15 seconds."""
+        """Send SIGTERM to the process, and kill it if it has not ended within 15 seconds."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -96,17 +96,17 @@ class Contestant:
                 self.kill()
 
     def terminate(self) -> None:
-        """Ask it to end (SIGTERM), and wait for nothing."""
+        """Send SIGTERM to the process, and do not wait for its end."""
         self._process.terminate()
 
     def kill(self) -> None:
-        """SIGKILL, as a power cut would do it."""
+        """Send SIGKILL to the process, as sudden as a power cut."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
 
     def _family(self) -> list[int]:
-        """Its process id and those of its descendants."""
+        """Return the ids of the process and its descendants."""
         family = [self._process.pid]
         for pid in family:
             for task in Path(f"/proc/{pid}/task").iterdir():
@@ -116,12 +116,14 @@ class Contestant:
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """Processor time so far, in user and kernel, of a process and of its children that ended."""
+    """Return the processor seconds so far, in user and kernel, of a process and of its children that
+    ended.
+    """
     # The fields after the name, which may have spaces of its own.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / _TICKS
 
 
 def idle_seconds() -> float:
-    """How long the machine's processors had nothing to do so far, all together."""
+    """Return the idle seconds of all the machine's processors together since it was started."""
     return int(Path("/proc/stat").read_text().split()[4]) / _TICKS

@@ -1,6 +1,7 @@
-"""The field on which the operator's benchmarks are run: real servers, and EndpointSlices written by hand.
+"""The field of the operator's benchmarks: real servers, and EndpointSlices written by hand.
 
-No pods: a slice names endpoints that nobody runs, so that ten thousand of them cost what their JSON costs.
+No pods run: a slice names endpoints that do not exist, so that ten thousand of them cost no more than their
+JSON.
 Endpoint ``number`` always has the same address and pod name, and belongs to one service for ever.
 """
 
@@ -24,7 +25,7 @@ from lab.workloads import Cluster
 ROOT = Path(__file__).parents[1]
 PORT = 8080
 AN_APPLICATION = 100
-"""Endpoints of one service, unless a benchmark says otherwise; all in one slice."""
+"""Number of endpoints of one service, all in one slice, unless a benchmark sets another one."""
 
 JSON_PATCH = "application/json-patch+json"
 _WRITERS = 8
@@ -34,12 +35,12 @@ Key = tuple[str, str]
 
 
 def address(number: int) -> str:
-    """Where endpoint ``number`` stands."""
+    """Return the IP address of endpoint ``number``."""
     return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
 
 
 def endpoint(number: int, *, ready: bool = True, terminating: bool = False) -> Object:
-    """One endpoint of a slice, as the endpoint slice controller writes it."""
+    """Return endpoint ``number`` of a slice, as the EndpointSlice controller writes it."""
     return {
         "addresses": [address(number)],
         "conditions": {"ready": ready, "serving": ready, "terminating": terminating},
@@ -50,7 +51,7 @@ def endpoint(number: int, *, ready: bool = True, terminating: bool = False) -> O
 
 
 class Field:
-    """A lab with our CRDs, and what a benchmark writes into it."""
+    """A lab with Eurekube's CRDs, and the objects that a benchmark writes into it."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -62,12 +63,12 @@ class Field:
             self.cluster.install_crd(yaml.safe_load(path.read_text()))
 
     def namespace(self, name: str) -> str:
-        """Make a namespace."""
+        """Create a namespace, and return its name."""
         self.cluster.namespace(name)
         return name
 
     def service(self, namespace: str, name: str, endpoints: Iterable[Object]) -> None:
-        """A Service without a selector, and its one slice."""
+        """Create a Service without a selector, and its one slice."""
         self.access.request(
             "POST",
             SERVICES.path(namespace),
@@ -98,7 +99,9 @@ class Field:
         )
 
     def services(self, namespace: str, numbers: range, *, syncers: bool) -> None:
-        """Services ``app-<n>`` with :data:`AN_APPLICATION` of the endpoints each, several at a time."""
+        """Create Services ``app-<n>`` with :data:`AN_APPLICATION` of the endpoints each, several at a
+        time.
+        """
 
         def write(start: int) -> None:
             name = f"app-{start // AN_APPLICATION}"
@@ -110,7 +113,7 @@ class Field:
             list(pool.map(write, numbers[::AN_APPLICATION]))
 
     def syncer(self, namespace: str, name: str, **spec: Any) -> None:
-        """A EurekaSyncer for the Service of its own name."""
+        """Create a EurekaSyncer for the Service of its own name."""
         self.access.request(
             "POST",
             SYNCERS.path(namespace),
@@ -128,24 +131,24 @@ class Field:
         self.access.request("PATCH", path, body=list(changes), content_type=JSON_PATCH)
 
     def instance_id(self, namespace: str, application: str, number: int) -> str:
-        """The id under which the operator registers endpoint ``number``."""
+        """Return the id under which the operator registers endpoint ``number``."""
         return f"pod-{number}.{namespace}.{self.cluster_name}:{application}:{PORT}"
 
     def keys(self, namespace: str, numbers: range) -> list[Key]:
-        """Application and instance id of what :meth:`services` wrote."""
+        """Return application and instance id of the endpoints that :meth:`services` wrote."""
         names = [(f"app-{number // AN_APPLICATION}", number) for number in numbers]
         return [(name.upper(), self.instance_id(namespace, name, number)) for name, number in names]
 
     def operator(self, **environment: str) -> Contestant:
-        """Start our operator with its default settings."""
+        """Start Eurekube's operator with its default settings."""
         return self._start("operator", ["-m", "eurekube_provider.operator"], environment)
 
     def traced_operator(self, notes: Path) -> Contestant:
-        """Start our operator so that it notes into a file when a change passes where."""
+        """Start Eurekube's operator so that it notes into a file when each change passes its stages."""
         return self._start("operator", ["-m", "bench.traced_operator", str(notes)])
 
     def forget_leader(self) -> None:
-        """Have the next operator find that none has led before."""
+        """Delete the Lease, so that the next operator finds no former leader."""
         with suppress(KubernetesError):
             self.access.request("DELETE", LEASES.path("default", "eurekube-leader"))
 

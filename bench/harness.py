@@ -1,4 +1,4 @@
-"""How a benchmark measures and what it finds: medians of alternating runs, ratios, and all raw samples."""
+"""The measurement and result of a benchmark: medians of alternating runs, ratios, and all raw samples."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from rich.table import Table
 
 
 class Size(StrEnum):
-    """How much is measured."""
+    """The amount of measuring."""
 
     FULL = "full"
     QUICK = "quick"
-    """Little, for anyone who works on a benchmark: no proof, and no result file."""
+    """A small run for anyone who works on a benchmark: no proof, and no result file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One run: seconds on the wall, and of processor time in this process."""
+    """One timed call: its wall seconds, and its processor seconds."""
 
     wall_seconds: float
     cpu_seconds: float
@@ -32,13 +32,14 @@ class Sample:
 
 @dataclass(slots=True)
 class Result:
-    """The findings of one run of a benchmark.
+    """The result of one run of a benchmark.
 
     :ivar ours: the figures that the bar speaks of, by name; ``floor`` and each of ``peers`` alike.
     :ivar ratios: ours to the floor, and each peer to ours.
     :ivar headlines: the figures that are compared with other runs', the first of ours by default; of several
         runs the one with the median first headline is recorded.
-    :ivar stages: where the time goes, in ``unit``, by column and row; for who looks for what to improve.
+    :ivar stages: the time spent in each stage, in ``unit``, by column and row; it shows what could be
+        improved.
     :ivar void: why the run measured nothing, whatever its figures say; empty if it is valid.
     """
 
@@ -58,7 +59,7 @@ class Result:
     void: str = ""
 
     def __post_init__(self) -> None:
-        """Take the default headline."""
+        """Set the default headline."""
         self.headlines = self.headlines or tuple(self.ours)[:1]
 
 
@@ -84,7 +85,7 @@ def alternate(
 
 
 def medians(samples: list[Sample]) -> dict[str, float]:
-    """Median wall and CPU seconds."""
+    """Return the median wall and CPU seconds."""
     return {
         "wall_seconds": statistics.median(sample.wall_seconds for sample in samples),
         "cpu_seconds": statistics.median(sample.cpu_seconds for sample in samples),
@@ -92,28 +93,28 @@ def medians(samples: list[Sample]) -> dict[str, float]:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest of ``values`` that at least ``share`` (0 to 1) of them do not exceed."""
+    """Return the smallest of ``values`` that at least ``share`` (0 to 1) of them do not exceed."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
 def spread(milliseconds: Sequence[float]) -> dict[str, float]:
-    """Median and 99th percentile."""
+    """Return the median and the 99th percentile."""
     return {"p50_ms": statistics.median(milliseconds), "p99_ms": percentile(milliseconds, 0.99)}
 
 
 def raw(samples: Mapping[str, list[Sample]]) -> dict[str, list[dict[str, float]]]:
-    """The samples as plain values."""
+    """Return the samples as plain values."""
     return {name: [asdict(sample) for sample in runs] for name, runs in samples.items()}
 
 
 def show(line: str) -> None:
-    """Progress, on standard error."""
+    """Write a line of progress to standard error."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
 
 def publish(result: Result) -> None:
-    """Print the table of one run."""
+    """Print the result table of one run."""
     console = Console(width=110)
     columns = {"ours": result.ours, "floor": result.floor, **result.peers}
     console.print(_table(f"{result.id}: {result.title} ({result.unit})", columns))

@@ -1,4 +1,4 @@
-"""P10: fail-over: from the leader's end until the next one's first change in Eureka."""
+"""P10: fail-over: the time from the leader's end until the next leader's first change in Eureka."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BAR = (
 MEASURES = OPERATOR_PATHS
 COUNT = {Size.FULL: 1000, Size.QUICK: 200}
 ROUNDS = {Size.FULL: (6, 10), Size.QUICK: (1, 2)}
-"""How often the leader is killed, and how often it is asked to end."""
+"""Number of times that the leader is killed, and that it is asked to end."""
 
 REPLICAS = 3
 NAMESPACE = "shop"
@@ -34,7 +34,9 @@ _LONGEST_SECONDS = 60.0
 
 
 def run(size: Size) -> Result:
-    """End the leader of three replicas again and again, and add an endpoint each time it is gone."""
+    """End the leader of three replicas again and again, and each time add an endpoint for the next leader
+    to register.
+    """
     count = COUNT[size]
     killed, stopped = ROUNDS[size]
     with Lab(eureka=1) as lab:
@@ -82,7 +84,7 @@ def run(size: Size) -> Result:
 
 
 class Team:
-    """Replicas, of which one leads; for one that was ended another one is started.
+    """Replicas of the operator, of which one leads; a replica that is ended is replaced.
 
     :param environment: environment variables besides their names.
     """
@@ -97,7 +99,7 @@ class Team:
             self._start()
 
     def takes_over(self, end: Callable[[Contestant], None], number: int) -> float:
-        """End the leader, add an endpoint, and wait for it; seconds from the leader's end."""
+        """End the leader, add an endpoint, and return the seconds until the next leader has registered it."""
         leader = self.leader()
         replica = self._replicas.pop(leader)
         started = time.perf_counter()
@@ -112,7 +114,7 @@ class Team:
         return seconds
 
     def registered_at(self, keys: list[Key]) -> dict[Key, int]:
-        """When each Eureka lease began, by the server; it begins again where one had lapsed."""
+        """Return when each Eureka lease began, by the server; a lapsed one has a new beginning."""
         found = {}
         for key in keys:
             instance = self.prober.read(key)
@@ -121,7 +123,7 @@ class Team:
         return found
 
     def end(self) -> None:
-        """End all."""
+        """Kill all replicas."""
         for replica in self._replicas.values():
             replica.kill()
 
@@ -132,7 +134,7 @@ class Team:
         replica.wait_for("operator is ready")
 
     def leader(self) -> str:
-        """The name of the replica that leads, once one of ours does."""
+        """Wait until a replica leads, and return its name."""
         path = LEASES.path("default", "eurekube-leader")
         found: list[str] = []
 

@@ -65,13 +65,13 @@ def run(size: Size) -> Result:
 
 
 def _held(findings: list[Finding]) -> bool:
-    """Return whether no call failed of what drains, and all was called often enough."""
+    """Return whether no call to a draining pod failed, and every client called often enough."""
     draining = [one for one in findings if Strategy(one["strategy"]).drains]
     return all(one["failed"] == 0 for one in draining) and all(one["rate"] >= RATE for one in findings)
 
 
 def _void(findings: list[Finding]) -> str:
-    """Return why the run counts for nothing, or "" if it counts."""
+    """Return why the run does not count, or "" if it counts."""
     alone = [one for one in findings if one["scenario"] == Scenario.ALONE]
     unprotected = [one for one in findings if one["strategy"] == Strategy.NONE and one not in alone]
     if any(one["failed"] for one in alone):
@@ -82,7 +82,7 @@ def _void(findings: list[Finding]) -> str:
 
 
 def _figures(findings: list[Finding]) -> dict[str, float]:
-    """The rows of the table, for one strategy."""
+    """Return one strategy's rows of the table."""
     rows: dict[str, float] = {f"failed calls, {one['scenario']}": one["failed"] for one in findings}
     rows |= {f"of all calls, {one['scenario']}": one["calls"] for one in findings}
     rows |= {f"slowest answer, {one['scenario']}, s": one["slowest_answer_seconds"] for one in findings}

@@ -1,4 +1,4 @@
-"""P12: growth, from 1,000 to 50,000 instances: renewals, a cold start, the memory and bookkeeping."""
+"""P12: growth from 1,000 to 50,000 instances: renewals, a cold start, memory and bookkeeping."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BAR = (
 )
 MEASURES = (*OPERATOR_PATHS, "eurekube_provider/doctor")
 SYNCERS = {Size.FULL: 500, Size.QUICK: 50}
-"""For bookkeeping, which is measured at ten times as many as well; each has ten instances."""
+"""Number of syncers for bookkeeping, which is also measured at ten times as many; each has ten instances."""
 COUNTS = {Size.FULL: (1_000, 5_000, 10_000, 50_000), Size.QUICK: (1_000, 2_000)}
 ROUNDS = {Size.FULL: 3, Size.QUICK: 1}
 WATCHED_SECONDS = {Size.FULL: 40.0, Size.QUICK: 5.0}
@@ -35,7 +35,7 @@ RENEW, START, MEMORY = "renew, us an instance", "start, us an instance", "memory
 
 
 def run(size: Size) -> Result:
-    """Each size in a namespace of its own; all sizes in turn, again and again."""
+    """Measure each number of instances in a namespace of its own; all of them in turn, again and again."""
     counts, rounds = COUNTS[size], ROUNDS[size]
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in (RENEW, START, MEMORY)}
     with Lab(eureka=1, quick_view=True, eureka_heap_mib=HEAP_MIB) as lab:
@@ -84,7 +84,7 @@ def run(size: Size) -> Result:
 def _round(
     field: Field, prober: Prober, peers: Peers, count: int, watched_seconds: float
 ) -> dict[str, float]:
-    """One start and one round of renewals; the memory, too, if it is watched for some time."""
+    """Measure one start and one round of renewals, and the memory if it is watched for some seconds."""
     namespace = f"n{count}"
     keys = field.keys(namespace, range(count))
     found: dict[str, float] = {}

@@ -1,9 +1,10 @@
-"""P13: harm to Eureka: what five hundred rounds of all that we do leave in a server with default settings.
+"""P13: harm to Eureka: the traces that five hundred rounds of all Eurekube actions leave in a default server.
 
 Two servers hold the same 1,000 instances, which their own clients renew and list. One of them is left alone:
-the floor. At the other one stacks come and go, are refreshed, looked at for drift and drained, a doctor asks,
-operators take over from each other, and a mirror reads all of it. What that costs while it lasts is not
-measured here, but what is left of it when it is over.
+the floor. At the other one stacks come and go, are refreshed, checked for drift and drained, a doctor asks,
+operators take over from each other, and a mirror reads all instances. The cost of that work is not measured
+here,
+but what remains of it afterwards.
 """
 
 from __future__ import annotations
@@ -52,20 +53,20 @@ ROUNDS = {Size.FULL: 500, Size.QUICK: 16}
 SETTLE_SECONDS = {Size.FULL: 60.0, Size.QUICK: 5.0}
 WATCHED_SECONDS = {Size.FULL: 120.0, Size.QUICK: 15.0}
 REMEMBERED_SECONDS = {Size.FULL: 180.0, Size.QUICK: 0.0}
-"""For so long Eureka keeps every change, no matter who made it, for clients that
-ask for changes only.
+"""Seconds for which Eureka keeps every change, no matter who made it, for clients that ask for changes
+only.
 """
 
 AN_APPLICATION = 10
 STACKS = 8
-"""So many stacks are at work at once: most of a round is waiting, for the second look of a removal."""
+"""Number of stacks at work at once: most of a round is a wait for a removal's second look."""
 
 CONNECTIONS = 4 * STACKS
-"""At least as many as those open at once."""
+"""Number of connections for the warm-up, at least as many as are open at once later."""
 
 RENEWAL_SECONDS = 30.0
 MIRROR_SECONDS = 5.0
-"""Three times as often as by default."""
+"""Seconds between a mirror's readings, a third of the default."""
 
 _LISTS = ("/apps", "/apps/delta")
 _READ_SECONDS = 60.0
@@ -74,7 +75,7 @@ Properties = dict[str, Any]
 
 
 def run(size: Size) -> Result:
-    """Fill both servers, be busy at one of them, and compare what is left."""
+    """Fill both servers, keep one of them busy, and compare what is left in each."""
     rounds, settle, watched = ROUNDS[size], SETTLE_SECONDS[size], WATCHED_SECONDS[size]
     with Lab(eureka=1, kubernetes=False) as lab, Lab(eureka=1, kubernetes=False) as alone:
         servers = {"ours": lab.eurekas[0], "floor": alone.eurekas[0]}
@@ -131,8 +132,10 @@ def run(size: Size) -> Result:
 
 
 def _warm_up(url: str) -> None:
-    """Ask for everything once by hand, over as many connections as we shall use: a server keeps buffers for
-    each, and what it loads with the first request of a kind, no matter who sends it.
+    """Send each kind of request once by hand, over as many connections as are used later.
+
+    A server keeps buffers for each connection, and loads code with the first request of a kind, no matter who
+    sends it.
     """
 
     def ask(number: int) -> None:
@@ -175,12 +178,12 @@ def _warm_up(url: str) -> None:
 
 
 def _heap(servers: Mapping[str, EurekaServer]) -> dict[str, float]:
-    """MiB of each that a collection leaves."""
+    """Return the live heap of each server after a collection, in MiB."""
     return {name: server.live_heap_bytes() / 2**20 for name, server in servers.items()}
 
 
 def _changes(server: EurekaServer) -> int:
-    """How many instances a client is notified of that asks for changes only."""
+    """Return how many instances the server's delta lists."""
     prober = Prober(server.url)
     status, body = prober.request("GET", "/apps/delta")
     prober.close()
@@ -189,7 +192,9 @@ def _changes(server: EurekaServer) -> int:
 
 
 class _Clients:
-    """Register the 1,000 at each server, renew them twice a minute, and read the ordinary lists."""
+    """The instances' own clients, which register 1,000 at each server, renew them twice a minute, and read
+    the lists.
+    """
 
     def __init__(self, urls: list[str]) -> None:
         self._peers = [Peer(url, Connection((url,))) for url in urls]
@@ -227,7 +232,7 @@ class _Clients:
 
 
 def _watch(servers: Mapping[str, EurekaServer], seconds: float) -> tuple[dict[str, float], dict[str, int]]:
-    """The processor time and the log lines of each while nobody but its clients asks it anything."""
+    """Return each server's processor seconds and log lines while only its own clients send requests."""
     cpu = {name: -cpu_seconds_of(server.pid or 0) for name, server in servers.items()}
     lines = {name: -_lines(server) for name, server in servers.items()}
     time.sleep(seconds)
@@ -242,7 +247,7 @@ def _lines(server: EurekaServer) -> int:
 
 
 def _be_busy(url: str, rounds: int) -> None:
-    """Everything that we do to a server, so many times, in several stacks at once."""
+    """Do all kinds of Eurekube's work at a server, ``rounds`` times, in several stacks at once."""
 
     def one(number: int) -> None:
         name = f"harm-{number}"
@@ -270,9 +275,9 @@ def _be_busy(url: str, rounds: int) -> None:
 
 
 class _Mirror:
-    """An operator's reads for mirrors of every application: each reading, and what became of who vanished.
+    """A mirror operator's reads for every application: each reading, and the search for vanished instances.
 
-    Of who vanished it asks at every reading again, though a mirror is content with a proof.
+    The search is repeated at every reading, though a real mirror needs only one proof.
     """
 
     def __init__(self, url: str) -> None:
@@ -299,7 +304,7 @@ class _Mirror:
 
 
 def _inputs(url: str, name: str, olds: Properties, **more: Any) -> Properties:
-    """Return a program's inputs of its EurekaApplication, as the engine hands them on."""
+    """Return a program's inputs of its EurekaApplication, as the engine passes them."""
     news = {
         "application": name,
         "port": 8080,
@@ -318,19 +323,19 @@ def _inputs(url: str, name: str, olds: Properties, **more: Any) -> Properties:
 
 
 def _create(url: str, name: str) -> Properties:
-    """``pulumi up`` of a program that is new."""
+    """Run ``pulumi up`` of a new program, and return its state."""
     return ApplicationProvider().create(_inputs(url, name, {})).outs or {}
 
 
 def _refresh(state: Properties) -> None:
-    """``pulumi refresh``, then ``eurekube drift``: both read all that the state names."""
+    """Run ``pulumi refresh``, then ``eurekube drift``: both read all instances of the state."""
     for _ in range(2):
         found = ApplicationProvider().read("x", state)
         assert found.outs == state
 
 
 def _update(url: str, name: str, state: Properties) -> Properties:
-    """``pulumi up`` of a program that was changed, and that asks for what there is."""
+    """Run ``pulumi up`` of a changed program that also looks its application up; return the new state."""
     assert len(get_application(name).instances) <= AN_APPLICATION  # a list may be half a minute old
     inputs = _inputs(url, name, state, metadata={"tier": "2"}, drain_seconds=1)
     assert ApplicationProvider().diff("x", state, inputs).changes
@@ -338,7 +343,7 @@ def _update(url: str, name: str, state: Properties) -> Properties:
 
 
 def _doctor(url: str) -> None:
-    """Ask a Eureka as ``eurekube doctor`` does."""
+    """Read a Eureka as ``eurekube doctor`` does."""
     unseen: list[str] = []
     with closing(Peers(Connection((url,)))) as peers:
         assert read_eureka("default", peers, unseen).servers == 1
@@ -346,14 +351,14 @@ def _doctor(url: str) -> None:
 
 
 def _drain(url: str, state: Properties) -> None:
-    """``eurekube drain`` and ``undrain`` of an instance, by hand."""
+    """Run ``eurekube drain`` and ``undrain`` of an instance."""
     instance_id = next(iter(DesiredState.from_properties(state).registrations.values())).instance.instance_id
     for command in (["drain", "--no-wait"], ["undrain"]):
         assert main([*command, instance_id, "--eureka-url", url]) == 0
 
 
 def _change_leader(url: str, name: str) -> None:
-    """An operator registers ten endpoints and ends; its standby takes over, and removes them."""
+    """Let an operator register ten endpoints and end; its standby takes over, and removes them."""
     owner = str(ClusterOwner("bench", "shop", name))
     ours = [
         Instance(
@@ -382,5 +387,5 @@ def _change_leader(url: str, name: str) -> None:
 
 
 def _delete(state: Properties) -> None:
-    """``pulumi destroy``, with a drain."""
+    """Run ``pulumi destroy`` with a drain."""
     ApplicationProvider().delete("x", state)

@@ -1,4 +1,6 @@
-"""P14: mirrors: from Eureka's answer to the last slice that is right, first and after one percent changed."""
+"""P14: mirrors: from Eureka's answer to the last correct slice, at first and after one percent has
+changed.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ from lab.proxy import Proxy
 from lab.workloads import wait_for
 
 MOST_EXTRA_REQUESTS = 0.2
-"""A reading: less than one more in five, which is where the time of measurement begins and ends."""
+"""Most additional requests for each reading: fewer than one in five readings, a matter of when measuring
+begins and
+ends.
+"""
 
 BAR = (
     "first <= 1.5x the floor + 1 s; two applications that change: p50 <= 1.5x and p99 <= 2x the floor's;"
@@ -38,28 +43,30 @@ APPLICATIONS = {Size.FULL: 200, Size.QUICK: 40}
 AN_APPLICATION = 25
 STARTS = {Size.FULL: 5, Size.QUICK: 1}
 CHANGES = {Size.FULL: 30, Size.QUICK: 8}
-"""Each takes ten seconds and more for all contestants together."""
+"""Number of measured changes; each takes ten seconds and more for all contestants together."""
 PERCENT = 0.01
 SPREAD, TOGETHER = "1 % in as many applications", "1 % in two applications"
 POLL = "poll that rewrites every slice"
 RESYNC_SECONDS = 5
-"""As often as the operator reads by default while what mirrors follow changes."""
+"""Seconds between readings, the operator's default while mirrored applications change."""
 
 FEW_REPORTED = 0.05
-"""A delta repeats what changed in three minutes; a registry that stands has few of its instances in it."""
+"""Share of instances in the delta below which the registry counts as settled; a delta repeats three
+minutes' changes.
+"""
 
 IDLE_SECONDS = {Size.FULL: 60.0, Size.QUICK: 10.0}
 CIDR = "10.128.0.0/16"
 _NAMESPACES = {"ours": "mirror-ours", "floor": "mirror-floor", POLL: "mirror-poll"}
 _LONGEST_SECONDS = 120.0
 _AT_WORK = {"ours": "this replica leads", POLL: "looked"}
-"""A log line that a contestant writes once it follows."""
+"""Log line of each contestant that tells that it has begun to follow Eureka."""
 
 _NEVER_RENEWED = {"renewalIntervalInSecs": 30, "durationInSecs": 86400}
 
 
 def run(size: Size) -> Result:
-    """All first slices in turn, again and again; then changes, of which each contestant has the same."""
+    """Measure all first slices in turn, again and again; then changes, the same for each contestant."""
     # The cache of the server holds an answer back, and what is measured begins when it comes.
     with Lab(eureka=1, quick_view=True) as lab, Proxy(lab.eurekas[0].port, keeps_heads=True) as front:
         stage = _Stage(lab, front, APPLICATIONS[size])
@@ -75,12 +82,12 @@ def run(size: Size) -> Result:
 
 
 class _Changes:
-    """Measured changes.
+    """The measurements of changes.
 
-    :ivar milliseconds: by what changed and who followed, until the last slice of each was right.
+    :ivar milliseconds: by kind of change and contestant, until the last slice of each change was right.
     :ivar extra_writes: how many writes were too many, or missing.
-    :ivar requests_a_reading: all that Eureka was asked between two readings: with mirrors (True), and by an
-        operator without (False).
+    :ivar requests_a_reading: Eureka's requests between two readings: with mirrors (True), and by an operator
+        without (False).
     """
 
     def __init__(self) -> None:
@@ -93,7 +100,7 @@ class _Changes:
 
 
 class _Stage:
-    """A registry of so many applications, behind a proxy that knows when an answer was there."""
+    """A registry of many applications, behind a proxy that records when each answer came."""
 
     def __init__(self, lab: Lab, front: Proxy, applications: int) -> None:
         self._lab, self._front = lab, front
@@ -121,7 +128,7 @@ class _Stage:
         )
 
     def first(self, name: str) -> float:
-        """Seconds from the answer until everything stands; before it, nothing does."""
+        """Return the seconds from Eureka's first answer until every Service is right, starting with none."""
         self._clear(name)
         wanted = self._wanted(self._names)
         self._watches[name].forget()
@@ -140,7 +147,9 @@ class _Stage:
             return max(shown.values()) - self._answered(asked, min(shown.values()))
 
     def changes(self, rounds: int, idle_seconds: float) -> _Changes:
-        """Change a percent, so often, and see who follows how fast; each follows alone."""
+        """Change one percent again and again, and measure how fast each contestant, running alone,
+        follows.
+        """
         found = _Changes()
         wait_for(self._stands, "the registrations to leave the delta", _LONGEST_SECONDS + 180.0)
         size = max(2, round(len(self._names) * AN_APPLICATION * PERCENT))
@@ -170,15 +179,17 @@ class _Stage:
         return found
 
     def _stands(self) -> bool:
-        """Return whether the first registrations are neither news any more nor a cached answer."""
+        """Return whether the delta shows few instances, by a fresh answer: the first registrations have
+        left it.
+        """
         self._register([(self._names[0], 0)])
         listed = applications_of(self._prober.request("GET", "/apps/delta")[1])
         every = len(self._names) * AN_APPLICATION
         return sum(len(one["instance"]) for one in listed) <= FEW_REPORTED * every
 
     def _requests_a_reading(self, idle_seconds: float) -> float:
-        """Return the requests to Eureka while nothing changes: lists or deltas, and since when its server
-        runs.
+        """Return the requests to Eureka for each reading while nothing changes: lists, deltas, and the
+        server's start time.
         """
         time.sleep(2 * RESYNC_SECONDS)  # what a start asks for
         begin = self._front.requests
@@ -186,7 +197,7 @@ class _Stage:
         return (self._front.requests - begin) / (idle_seconds / RESYNC_SECONDS)
 
     def _follow(self, name: str, names: Collection[str]) -> float:
-        """Seconds from the answer that tells of a change until its slices are right."""
+        """Return the seconds from the answer that tells of a change until the change's slices are right."""
         wanted, changed = self._wanted(names), time.perf_counter()
         if name != "floor":
             shown = self._watches[name].wait_shown(wanted, _LONGEST_SECONDS)
@@ -201,7 +212,7 @@ class _Stage:
         return ended - began
 
     def _watch_all(self, name: str) -> None:
-        """Wait until a contestant has all as it is now."""
+        """Wait until a contestant's slices show all applications as they are now."""
         if name == "floor":
             raw = RawMirror(self._lab.kubeconfig, _NAMESPACES[name])
             for application in self._listed():
@@ -211,13 +222,13 @@ class _Stage:
         self._watches[name].wait_shown(self._wanted(self._names), _LONGEST_SECONDS)
 
     def _listed(self) -> list[Mapping[str, Any]]:
-        """Return Eureka's answer, parsed."""
+        """Return the applications that Eureka lists."""
         return list(applications_of(self._prober.request("GET", "/apps")[1]))
 
     def _answered(self, since: float, right: float) -> float:
-        """When the first answer was there that reported a change, which was complete at ``since``.
+        """Return when the first answer came that told of a change, which was complete at ``since``.
 
-        One that was asked for before may tell of it: it did where something was right before the next one.
+        An answer requested before ``since`` counts if a slice was right before the next answer came.
         """
         answers = [
             (asked, at)
@@ -251,7 +262,7 @@ class _Stage:
         )
 
     def _writes(self, name: str) -> int:
-        """How many writes of slices ours has sent."""
+        """Return how many slice writes Eurekube's operator has sent."""
         if name != "ours":
             return 0
         page = requests.get(f"http://127.0.0.1:{self._port}/metrics", timeout=10).text
@@ -259,7 +270,7 @@ class _Stage:
         return sum(int(float(count)) for count in re.findall(pattern, page, re.MULTILINE))
 
     def _change(self, size: int, *, together: bool) -> set[str]:
-        """Have so many instances change sides, up or down; the applications that they are of."""
+        """Switch ``size`` instances between up and down; return their applications."""
         if together:
             names = self._chance.sample(self._names, max(1, round(size / AN_APPLICATION)))
             changed = [(name, number) for name in names for number in range(AN_APPLICATION)]
@@ -294,7 +305,7 @@ class _Stage:
         return f"10.128.{place >> 8}.{place & 255}"
 
     def _clear(self, name: str) -> None:
-        """Take away all that a contestant has made."""
+        """Delete all objects that a contestant has made."""
         namespace = _NAMESPACES[name]
         for item in self._field.cluster.items(SERVICES, namespace):
             self._field.cluster.delete(SERVICES, item["metadata"]["name"], namespace)
@@ -303,7 +314,7 @@ class _Stage:
 
 
 def _next(answers: list[tuple[float, float]], since: float) -> float:
-    """When the first of these answers was there that was asked for after that time."""
+    """Return when the first answer came that was requested at ``since`` or later."""
     return min((at for asked, at in answers if asked >= since), default=math.inf)
 
 

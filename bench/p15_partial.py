@@ -22,7 +22,7 @@ from lab import Lab
 from lab.proxy import Proxy
 
 COUNT = 40
-"""Services of three pods, from each of which one goes."""
+"""Number of services of three pods; one pod is removed from each."""
 
 TAKE_OVER_SECONDS = 1.0
 BAR = (
@@ -40,15 +40,17 @@ _OTHERS = range(1000, 1000 + COUNT)
 """The numbers of the services that are registered at the second Eureka."""
 
 _A_SERVICE = 1000
-"""So many numbers of pods belong to each."""
+"""Number of pod numbers reserved for each service."""
 
 _LONGEST_SECONDS = 180.0
 _SETTLE_SECONDS = 8.0
-"""After a fault: who is back is asked again, and is sent what it missed."""
+"""Seconds after a fault in which a returned server is asked again, and gets the changes that it missed."""
 
 
 def run(size: Size) -> Result:
-    """Remove a pod of each service under each fault in turn, again and again; and end leaders under each."""
+    """Remove a pod of each service under each fault in turn, again and again; then end leaders under some
+    faults.
+    """
     rounds = ROUNDS[size]
     seconds: dict[str, list[float]] = {}
     with (
@@ -96,7 +98,7 @@ def _floor_of(name: str, floor: dict[str, float]) -> float:
 
 
 def _bar(name: str, floor: dict[str, float]) -> float:
-    """The most seconds that a figure may be."""
+    """Return the bar of a figure in seconds."""
     if name.startswith("take-over"):
         return TAKE_OVER_SECONDS
     if name.endswith(SECOND):
@@ -105,7 +107,7 @@ def _bar(name: str, floor: dict[str, float]) -> float:
 
 
 class _Stage:
-    """The servers, the services of three pods each, of which one comes and goes, and the faults."""
+    """The servers, the faults, and services of three pods each, one of which comes and goes."""
 
     def __init__(self, lab: Lab, front: Proxy, far: Proxy) -> None:
         self._lab, self._front, self._far = lab, front, far
@@ -124,7 +126,7 @@ class _Stage:
 
     @contextmanager
     def team(self, mode: str) -> Iterator[Team]:
-        """Two replicas that write in this mode, once everything is registered."""
+        """Run two replicas with this batch mode; the block begins once every pod is registered."""
         urls = [f"http://127.0.0.1:{self._front.port}/eureka", *self._lab.eureka_urls[:2]]
         team = Team(
             self._field, 2, EUREKA_URL=",".join(urls), EUREKA_MODE=mode, CONFIG=str(Path(self._config))
@@ -136,7 +138,9 @@ class _Stage:
             team.end()
 
     def removals(self, team: Team, fault: str) -> float:
-        """Take a pod out of each service; seconds until the last has left the servers that answer."""
+        """Remove a pod of each service; return the seconds until the last has left the servers that
+        answer.
+        """
         team.leader()
         keys = [self._key(number) for number in range(COUNT)]
         with self._under(fault, is_busy=True):
@@ -152,7 +156,7 @@ class _Stage:
         return gone - started
 
     def take_over(self, team: Team, fault: str) -> float:
-        """End the leader and add a pod; seconds until the next leader has registered it."""
+        """End the leader and add a pod; return the seconds until the next leader has registered it."""
         team.leader()
         with self._under(fault, is_busy=False):
             return team.takes_over(Contestant.terminate, next(self._added))
@@ -181,7 +185,7 @@ class _Stage:
             time.sleep(_SETTLE_SECONDS)
 
     def _number(self, service: int) -> int:
-        """The pod of a service that goes next."""
+        """Return the number of the pod of a service that is removed next."""
         return _A_SERVICE * service + 10 + self._age
 
     def _key(self, service: int) -> Key:
@@ -196,7 +200,9 @@ class _Stage:
         self._field.patch_slice(NAMESPACE, f"app-{service}", [change])
 
     def _wait_gone(self, url: str, keys: list[Key]) -> float:
-        """When the server held none of these any more, by ``time.perf_counter()``."""
+        """Wait until the server holds none of the given instances; return that time by
+        ``time.perf_counter()``.
+        """
         prober, left = Prober(url), list(keys)
         deadline = time.monotonic() + _LONGEST_SECONDS
         while left := [key for key in left if prober.shows(key)]:
@@ -206,7 +212,7 @@ class _Stage:
         return time.perf_counter()
 
     def _wait_all(self) -> None:
-        """Wait until what is ready is on all three servers."""
+        """Wait until all three servers hold every ready pod."""
         keys = [self._key(number) for number in range(COUNT)]
         deadline = time.monotonic() + _LONGEST_SECONDS
         for url in self._lab.eureka_urls:

@@ -1,4 +1,6 @@
-"""P16: how long until callers know a new pod, and until they have forgotten one that ends, with the gate."""
+"""P16: callers with the readiness gate: the time until they know a new pod, and until they forget one that
+ends.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ Report = dict[str, Any]
 
 
 def run(size: Size) -> Result:
-    """Roll ten pods with each form's caches."""
+    """Roll ten pods out with the cache settings of each form."""
     if reason := why_not():
         raise LabError(f"P16 cannot run here: {reason}")
     forms: tuple[GateFormName, ...] = FORMS if size is Size.FULL else ("short",)
@@ -45,7 +47,7 @@ def run(size: Size) -> Result:
 
 
 def figures_of(report: Report) -> dict[str, float]:
-    """Return the rows of the table, for one form."""
+    """Return one form's rows of the table."""
     learned, forgotten = learned_seconds(report), forgotten_seconds(report)
     waited = [pod["opened"] - pod["ready"] for pod in new_pods(report)]
     act = report["acts"][0]
@@ -74,22 +76,22 @@ def holds(report: Report) -> bool:
 
 
 def new_pods(report: Report) -> list[dict[str, Any]]:
-    """Return the pods whose gates opened in the first roll-out, in which nothing else happens."""
+    """Return the pods whose gates opened in the first rollout, in which nothing else happens."""
     act = report["acts"][0]
     return [pod for pod in report["pods"] if act["began"] <= (pod["ready"] or 0) <= act["opened"]]
 
 
 def first_calls(pod: dict[str, Any]) -> list[float]:
-    """Return when each client called a pod first; never for one that has not."""
+    """Return the time of each client's first call of a pod; infinity where no client called it."""
     return [first for first, _ in pod["clients"].values()] or [float("inf")]
 
 
 def learned_seconds(report: Report) -> list[float]:
-    """Return for each new pod and client how long it took until the first call."""
+    """Return the seconds from ready containers to the first call, for each new pod and client."""
     return [first - pod["ready"] for pod in new_pods(report) for first in first_calls(pod)]
 
 
 def forgotten_seconds(report: Report) -> list[float]:
-    """Return for each pod that ended and each client how long it was still called."""
+    """Return the seconds from a pod's deletion to the last call, for each ended pod and client."""
     ended = [pod for pod in report["pods"] if pod["deleted"]]
     return [max(0.0, last - pod["deleted"]) for pod in ended for _, last in pod["clients"].values()] or [0.0]

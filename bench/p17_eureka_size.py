@@ -1,8 +1,10 @@
-"""P17: one Eureka server with 5,000 to 50,000 instances: what a client fetches, and what that costs it.
+"""P17: one Eureka server with 5,000 to 50,000 instances: the sizes that a client fetches, and their cost.
 
-Nothing of ours is measured but one reading of the list. The server has two settings that users do not have:
-its lists are as fresh as reads (``quick_view``), so that each is of the size in question, and it forgets
-changes after ten seconds instead of three minutes, so that a delta has the changes in question alone.
+Of Eurekube only one reading of the list is measured. The server has two settings that users do not have: its
+lists
+are as fresh as reads (``quick_view``), so that each has the size in question, and it forgets changes after
+ten
+seconds instead of three minutes, so that a delta has the changes in question alone.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ Figures = dict[str, float]
 
 
 def run(size: Size) -> Result:
-    """Fill one server step by step, look at it at each size, and have an empty one copy it at the end."""
+    """Fill one server step by step, measure it at each size, and have an empty one copy it at the end."""
     counts, ours = COUNTS[size], Figures()
     idle, started = idle_seconds(), time.perf_counter()
     with Lab(
@@ -91,7 +93,7 @@ def _register(peer: Peer, some: Sequence[Instance]) -> None:
 
 
 def _look(server: EurekaServer, peers: Peers, held: Sequence[Instance], fetches: int) -> Figures:
-    """Return what a server of this size costs itself and each client."""
+    """Return the cost of a server of this size, for itself and for each client."""
     (peer,) = peers.peers
     time.sleep(_REMEMBERED_SECONDS + 2)  # until the delta has nothing of what filled it
     found = {"heap without a list, MiB": server.live_heap_bytes() / _MIB}
@@ -134,7 +136,9 @@ def _look(server: EurekaServer, peers: Peers, held: Sequence[Instance], fetches:
 
 
 def _copy(server: EurekaServer, held: Sequence[Instance]) -> Figures:
-    """Return when a server that starts with nothing answers, and when it has all that the other one holds."""
+    """Return the seconds until an empty server answers, and until it has copied all instances from its
+    peer.
+    """
     started = time.perf_counter()
     server.start_with_copy()
     answers = time.perf_counter() - started

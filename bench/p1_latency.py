@@ -28,10 +28,12 @@ SAMPLES = {Size.FULL: 1000, Size.QUICK: 60}
 WARM_UP = 40
 SERVICES = 20
 _RANGE = 65_536
-"""Addresses of each contestant; one that two of them register would be refused as a twin."""
+"""Number of addresses of each contestant: an address that two of them register would be refused as a twin."""
 
 _PAUSE_SECONDS = 0.02
-"""A contestant's work after a registration (a status, an Event, a log line) shall not hit the next one."""
+"""Seconds between samples: a contestant's work after a registration (status, Event, log) shall not delay
+the next one.
+"""
 
 _LONGEST_SECONDS = 10.0
 _POLL_LONGEST_SECONDS = 45.0
@@ -40,7 +42,7 @@ _POLL_LONGEST_SECONDS = 45.0
 POLL = "30 s poll"
 FAST_OFFSETS = {"ours": 0, "kopf": _RANGE, "floor": 2 * _RANGE}
 FAST = ("ours", "floor", "kopf")
-"""Each of them is waited for; a poll some time."""
+"""Contestants whose every sample is awaited; the poll's samples are collected in the background."""
 
 Runs = dict[str, list[dict[str, float]]]
 
@@ -82,9 +84,9 @@ def run(size: Size) -> Result:
 
 
 def measured(servers: int, samples: int, *, with_poll: bool) -> tuple[Runs, dict[str, dict[str, float]]]:
-    """Register one endpoint after the other, each contestant in turn; who begins changes.
+    """Register one endpoint after the other, each contestant in turn, with a changing first one.
 
-    :returns: how long each sample took, and the requests to Eureka a sample, by contestant.
+    :returns: the times of each sample, and the requests to Eureka for each sample, by contestant.
     """
     names = ("ours", "kopf", "floor", *(["poll"] if with_poll else []))
     with AccessLog() as log, Lab(eureka=servers, eureka_settings=log.settings) as lab, ExitStack() as running:
@@ -134,18 +136,18 @@ def measured(servers: int, samples: int, *, with_poll: bool) -> tuple[Runs, dict
 def _above_floor(
     other: Mapping[str, float], ours: Mapping[str, float], floor: Mapping[str, float], figure: str
 ) -> float:
-    """How many times as far as ours another one is above what nobody can go below."""
+    """Return the ratio of another contestant's distance above the floor to ours."""
     return (other[figure] - floor[figure]) / max(ours[figure] - floor[figure], floor[figure] / 100)
 
 
 def _turn(names: tuple[str, ...], number: int) -> tuple[str, ...]:
-    """Each time another one begins, so that none always comes after the same other."""
+    """Return the contestants in an order that begins with another one each time."""
     begin = number % len(names)
     return names[begin:] + names[:begin]
 
 
 class _Contestants:
-    """One sample of each contestant; a sample is a new endpoint in one of its twenty slices."""
+    """The samples of all contestants; a sample is a new endpoint in one of a contestant's twenty slices."""
 
     def __init__(self, field: Field) -> None:
         self._field = field
@@ -157,7 +159,7 @@ class _Contestants:
         self._poller.start()
 
     def measure(self, name: str, number: int) -> dict[str, float]:
-        """Return how long one sample took, until the first and until the last server showed it."""
+        """Return the milliseconds of one sample, until the first and until the last server showed it."""
         service, numbered = f"{name}-{number % SERVICES}", number + FAST_OFFSETS[name]
         instance_ids = {
             "ours": self._field.instance_id("ours", service, numbered),
@@ -182,14 +184,14 @@ class _Contestants:
         return {"ms": (shown[0] - started) * 1000, "last_ms": (shown[-1] - started) * 1000}
 
     def poll(self, number: int) -> None:
-        """By the 30 s poll, some time."""
+        """Begin a sample of the 30 s poll, without waiting for its end."""
         name, offset = f"poll-{number % SERVICES}", number + 3 * _RANGE
         started = self._patch("poll", name, offset)
         if number >= WARM_UP:
             self._pending.append((started, (name.upper(), f"pod-{offset}.poll.rest:{name}:{PORT}")))
 
     def polled(self) -> list[dict[str, float]]:
-        """Return the time of the 30 s poll, once it has seen all."""
+        """Return the times of the 30 s poll, once it has registered every sample."""
         wait_until(lambda: not self._pending, "the 30 s poll", _POLL_LONGEST_SECONDS)
         return self._polled
 
@@ -200,7 +202,7 @@ class _Contestants:
         return started
 
     def _follow(self, prober: Prober) -> None:
-        """The poll registers everything it finds at once, so that only the oldest is looked for."""
+        """Watch for the oldest pending sample only: the poll registers all that it finds at once."""
         while True:
             while self._pending and prober.shows(self._pending[0][1]):
                 started, _ = self._pending.popleft()

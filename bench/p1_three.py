@@ -1,7 +1,8 @@
-"""P1 with three servers: until the first and until the last of them shows an instance.
+"""P1 with three servers: the time until the first and until the last of them shows an instance.
 
-The floor registers at the first server, which tells the others half a second later; kopf writes to all three
-itself.
+The floor registers at the first server, which replicates to the others half a second later; kopf writes to
+all
+three itself.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SAMPLES = {Size.FULL: 500, Size.QUICK: 30}
 
 
 def run(size: Size) -> Result:
-    """Measure each contestant in turn."""
+    """Measure each contestant in turn, with three servers, and return the result."""
     samples = SAMPLES[size]
     runs, requests = measured(3, samples, with_poll=False)
     figures = {

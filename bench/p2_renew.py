@@ -35,23 +35,23 @@ _SPREAD_SECONDS = 2 * windows.RENEWAL_INTERVAL
 
 
 class Nobody:
-    """Listens to renewals; anything but success spoils the benchmark."""
+    """A listener to renewals that fails on every report: any trouble spoils the benchmark."""
 
     def missing(self, found: Sequence[Instance], peer: Peer | None) -> None:
-        """No server may lack an instance."""
+        """Fail: a server lacks instances."""
         raise AssertionError(f"{len(found)} instances are missing at {peer}")
 
     def newer(self, stored: Instance) -> None:
-        """Nobody else writes."""
+        """Fail: another process wrote an instance."""
         raise AssertionError(f"{stored.instance_id} was written by somebody else")
 
     def answers_again(self, peer: Peer) -> None:
-        """No server goes away."""
+        """Fail: a server went away and came back."""
         raise AssertionError(f"{peer} went away")
 
 
 def run(size: Size) -> Result:
-    """Register 10,000, then renew all of them in four ways, in turn."""
+    """Register 10,000 instances, then renew all of them in four ways, in turn."""
     count = COUNT[size]
     with Lab(eureka=1, kubernetes=False, quick_view=True) as lab:
         (url,) = lab.eureka_urls
@@ -104,7 +104,7 @@ def _ours(peers: Peers, held: list[Instance]) -> None:
 
 
 def _floor(url: str, held: list[Instance]) -> None:
-    """Batches of the same size by hand, over one connection, from bodies that lie ready."""
+    """Send batches of the same size by hand, over one connection."""
     bodies = [batch.body(batch.heartbeat(instance) for instance in chunk) for chunk in batch.chunks(held)]
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     with requests.Session() as session:
@@ -114,7 +114,7 @@ def _floor(url: str, held: list[Instance]) -> None:
 
 
 def _spread(peers: Peers, held: list[Instance]) -> tuple[float, int]:
-    """Let the renewals run as they do, and count what each second carries: the mean and the most."""
+    """Let the renewals run as usual; return the mean and the greatest number of renewals in a second."""
     show(f"  normal running for {_SPREAD_SECONDS:.0f} s")
     renewals = Renewals(peers)
     for instance in held:

@@ -17,7 +17,9 @@ MEASURES = OPERATOR_PATHS
 COUNT = {Size.FULL: 10_000, Size.QUICK: 1_000}
 ROUNDS = {Size.FULL: 5, Size.QUICK: 2}
 HEAP_MIB = 2048
-"""Of the server: it remembers each change for three minutes, of earlier starts, too. P12 needs as much."""
+"""Heap of the server in MiB: it remembers each change, also of earlier starts, for three minutes. P12 uses
+it, too.
+"""
 
 NAMESPACE = "shop"
 REST = "one REST register each"
@@ -48,9 +50,9 @@ def run(size: Size) -> Result:
 
 
 def _starts(field: Field, count: int, rounds: int) -> dict[str, list[dict[str, float]]]:
-    """So many cold starts of each contestant in turn, after one that does not count.
+    """Measure ``rounds`` cold starts of each contestant in turn, after one that does not count.
 
-    The one that does not count also puts the finalizers on the syncers, which later starts find there.
+    The first start also puts the finalizers on the syncers, which later starts find there.
     """
     prober, all_keys = Prober(field.lab.eureka_urls[0]), field.keys(NAMESPACE, range(count))
     runs: dict[str, list[dict[str, float]]] = {"ours": [], "floor": [], REST: []}
@@ -70,14 +72,14 @@ def _starts(field: Field, count: int, rounds: int) -> dict[str, list[dict[str, f
 
 
 def _ours(field: Field, prober: Prober, keys: list[Key]) -> float:
-    """The operator with its default settings, in a cluster in which none has led before."""
+    """Start the operator with its default settings, in a cluster without a former leader."""
     field.forget_leader()
     with field.operator() as operator:
         return prober.wait_complete(keys) - operator.started_at
 
 
 def _floor(field: Field, prober: Prober, keys: list[Key]) -> float:
-    """By hand, in a process that runs already: a paged list, and batches."""
+    """Register by hand, in a process that runs already: a paged list, and batches."""
     watch = RawWatch(field.lab.kubeconfig, NAMESPACE)
     started = time.perf_counter()
     stamp = str(time.time_ns() // 1_000_000)
@@ -94,6 +96,6 @@ def _floor(field: Field, prober: Prober, keys: list[Key]) -> float:
 
 
 def _rest(field: Field, prober: Prober, keys: list[Key]) -> float:
-    """The bridge that sends one POST each."""
+    """Start the bridge that sends one POST for each instance."""
     with field.bridge("rest_bridge", "register", NAMESPACE) as bridge:
         return prober.wait_complete(keys) - bridge.started_at

@@ -21,7 +21,9 @@ _UP_SECONDS = 120.0
 
 
 def run(size: Size) -> Result:
-    """Kill the server under the operator, then alone and have the prober do the work; in turn."""
+    """Kill the server under the operator, then without one, where the prober registers the instances; in
+    turn.
+    """
     count = COUNT[size]
     with Lab(eureka=1) as lab:
         field = Field(lab)
@@ -60,7 +62,7 @@ def _ours(field: Field, keys: list[Key]) -> float:
 
 
 def _floor(field: Field, our_keys: list[Key]) -> float:
-    """Batches by hand, under ids of its own."""
+    """Register by hand in batches, under ids of the floor's own."""
     keys = [(app, key.replace(f".{field.cluster_name}:", ".floor:")) for app, key in our_keys]
     stamp = str(time.time_ns() // 1_000_000)
     documents = [
@@ -78,7 +80,7 @@ def _floor(field: Field, our_keys: list[Key]) -> float:
 
 
 def _restart(field: Field) -> tuple[Prober, float]:
-    """Kill the server and start it again; a prober, and when it gave its first good answer."""
+    """Kill the server and start it again; return a prober, and the time of the first good answer."""
     (server,) = field.lab.eurekas
     server.kill()
     server.launch()

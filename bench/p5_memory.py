@@ -1,4 +1,4 @@
-"""P5: memory of the operator that holds 1,000, 10,000 and 50,000 instances."""
+"""P5: memory of an operator that holds 1,000, 10,000 and 50,000 instances."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from lab import Lab
 BAR = "<= 90 MiB at 1,000; at 10,000 and 50,000 at most what a kopf operator holds"
 MEASURES = OPERATOR_PATHS
 SMALLEST, SMALLEST_MIB = 1_000, 90.0
-"""A kopf operator of as many is mostly its imports."""
+"""Smallest number of instances, and its bar in MiB: a kopf operator of that size is mostly its imports."""
 
 COUNTS = {Size.FULL: (SMALLEST, 10_000, 50_000), Size.QUICK: (SMALLEST,)}
 WATCHED_SECONDS = {Size.FULL: 60.0, Size.QUICK: 20.0}
-"""Long enough for four reads of the whole registry, which leave the process larger than its start did."""
+"""Seconds of watching: enough for four reads of the whole registry, after which the process is larger than
+at start.
+"""
 
 
 def run(size: Size) -> Result:
-    """Add endpoints up to each number, and look at three processes that are started again each time."""
+    """Add endpoints up to each number, and measure three processes that are started again each time."""
     runs: dict[str, list[dict[str, float]]] = {"ours": [], "floor": [], "kopf": []}
     with Lab(eureka=1) as lab:
         field = Field(lab)
@@ -61,7 +63,9 @@ def run(size: Size) -> Result:
 
 
 def memory_of_operator(field: Field, count: int, watched_seconds: float) -> float:
-    """The most that an operator takes while nothing changes, once all its instances are in Eureka."""
+    """Return the most memory in MiB that an operator takes while nothing changes, once Eureka holds all
+    its instances.
+    """
     (url,) = field.lab.eureka_urls
     with field.operator() as operator:
         prober = Prober(url)

@@ -1,4 +1,4 @@
-"""P6: what the operator costs while nothing changes: 10,000 instances, one Eureka and three."""
+"""P6: the operator's cost while nothing changes: 10,000 instances, one Eureka and three."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ COUNT = {Size.FULL: 10_000, Size.QUICK: 1_000}
 WATCHED_SECONDS = {Size.FULL: 120.0, Size.QUICK: 30.0}
 LIMITS = {1: 2.0, 3: 4.0}
 _SETTLE_SECONDS = 70.0
-"""Until the servers' count of the last full minute holds nothing but ordinary renewals."""
+"""Seconds until the servers' count of the last full minute holds ordinary renewals only."""
 
 
 def run(size: Size) -> Result:
-    """The operator, an interpreter that does nothing, and one PUT each; with one server, then with three."""
+    """Measure the operator, an idle interpreter, and one PUT for each renewal; with one server, then with
+    three.
+    """
     count, watched = COUNT[size], WATCHED_SECONDS[size]
     ours, floor, peer, renewals = {}, {}, {}, {}
     runs: dict[str, list[dict[str, float]]] = {"ours": [], "floor": [], "one PUT each": []}
@@ -71,7 +73,10 @@ def run(size: Size) -> Result:
 def _watch(
     operator: Contestant, idle: Contestant, field: Field, seconds: float
 ) -> tuple[list[dict[str, float]], list[dict[str, float]], int]:
-    """Processor time of both in steps of ten seconds; the fewest renewals that a server got in a minute."""
+    """Return the processor time of both processes in steps of ten seconds, and the fewest renewals that a
+    server got in a
+    minute.
+    """
     steps: dict[Contestant, list[dict[str, float]]] = {operator: [], idle: []}
     fewest: list[int] = []
     peers = [Peer(url, Connection.parse(url)) for url in field.lab.eureka_urls]

@@ -16,7 +16,7 @@ ROUNDS = {Size.FULL: 9, Size.QUICK: 2}
 
 
 def run(size: Size) -> Result:
-    """Both sizes, ours and the floor in turn."""
+    """Measure plan() and the floor in turn, for both numbers of instances."""
     contestants: dict[str, Callable[[], object]] = {}
     for count in (10_000, 100_000):
         actual = instances(count)
@@ -48,7 +48,7 @@ def run(size: Size) -> Result:
 
 
 def _floor(desired: list[Instance], actual: list[Instance]) -> list[tuple[str, str]]:
-    """A loop over the union of the keys."""
+    """Return the keys that differ, by a loop over the union of the keys."""
     wanted = {one.key: one for one in desired}
     there = {one.key: one for one in actual}
     return [key for key in wanted.keys() | there.keys() if wanted.get(key) != there.get(key)]

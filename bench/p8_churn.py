@@ -1,11 +1,14 @@
 """P8: churn: rolling updates that change 200 endpoints a second in 100 slices.
 
-Both contestants run all the time and take turns of ten seconds on the same servers, which are warm. What each
-request of ours is for, and where a change spends its time, is reported by turns of a traced operator
-afterwards, whose lags are in none of the figures.
+Both contestants run all the time and take turns of ten seconds on the same servers, which are warm.
+Afterwards a
+traced operator takes turns, to report the purpose of each request and the stages of a change; its lags are in
+none
+of the figures.
 
-A machine that has no processor time left at 200 changes a second measures itself: it is asked for fewer then,
-and the record says how many.
+A machine that has no processor time left at 200 changes a second would measure itself. Then fewer changes a
+second
+are made, and the record says how many.
 """
 
 from __future__ import annotations
@@ -40,34 +43,38 @@ BAR = (
 )
 MEASURES = OPERATOR_PATHS
 RUNS = 3
-"""How many runs are a record."""
+"""Number of runs that make a record."""
 
 RATES = (200, 150, 100)
-"""Rates in changes a second; the first that the machine can bear is measured."""
+"""Rates in changes a second; the first one that the machine can bear is measured."""
 
 TURN_SECONDS = 10.0
 PAUSE_SECONDS = 2.0
-"""Between two turns: what a contestant does after its own, such as statuses, shall not hit the other's."""
+"""Seconds between two turns: a contestant's work after its turn, such as statuses, shall not hit the
+other's turn.
+"""
 
 SETTLED_SECONDS = {Size.FULL: 45.0, Size.QUICK: PAUSE_SECONDS}
-"""After a take-over new instances are read before they are registered, until lists show everything."""
+"""Seconds after a take-over until lists show everything; before, new instances are read before they are
+registered.
+"""
 
 TURNS = {Size.FULL: 6, Size.QUICK: 1}
-"""Of each contestant, after those that warm the servers and find the rate."""
+"""Number of turns of each contestant, after those that warm the servers and find the rate."""
 
 TRACES = ROOT / "build" / "bench"
-"""Where the last trace stays, for who wants to ask more of it."""
+"""Folder in which the last trace is kept for further questions."""
 
 LEAST_IDLE_PERCENT = 10.0
-"""Of one core, over all cores: with less a lag says more of the machine than of what is measured."""
+"""Least idle time in percent of one core, over all cores: with less, a lag measures the machine."""
 
 
 @dataclass(slots=True)
 class Scale:
-    """How the benchmark is run.
+    """The scale of the benchmark.
 
-    :ivar rates: changes a second, the first of which is tried first; the next run begins where one ended.
-    :ivar followed: the share of changes whose way is followed.
+    :ivar rates: changes a second, tried from the first on; the next run begins with the rate of the last one.
+    :ivar followed: the share of changes that are followed until every server shows them.
     """
 
     id: str
@@ -82,7 +89,7 @@ ONE_SERVER = Scale("P8", BAR, 1, list(RATES), 0.1)
 
 @dataclass(slots=True)
 class _Side:
-    """A contestant, its changes, and what its turns cost so far."""
+    """A contestant, its changes, and the cost of its turns so far."""
 
     name: str
     agent: str
@@ -93,14 +100,14 @@ class _Side:
     spans: list[tuple[float, float]] = member(default_factory=list)
 
     def forget(self) -> None:
-        """Forget what was measured so far."""
+        """Forget all measurements so far."""
         self.churn.forget()
         self.used.clear()
         self.elapsed = 0.0
         self.spans.clear()
 
     def percent(self) -> dict[str, float]:
-        """Return who used the processors in its turns; 100 is one core."""
+        """Return each user of the processors in this contestant's turns, in percent of one core."""
         return {name: seconds / self.elapsed * 100 for name, seconds in self.used.items()}
 
 
@@ -161,7 +168,7 @@ def result_of(
     runs: dict[str, list[dict[str, float]]],
     stages: dict[str, dict[str, float]],
 ) -> Result:
-    """Judge the figures of both contestants."""
+    """Return the result from the figures of both contestants, with the verdict on the bar."""
     ours, kopf = figures["ours"], figures["kopf"]
     p50, p99 = headlines = _headlines(scale)
     ratios = {name: kopf[name] / ours[name] for name in headlines}
@@ -204,20 +211,22 @@ def _notes() -> list[str]:
 
 
 def void_reason(idle_percent: float) -> str:
-    """Return why a run counts for nothing on a machine with so much idle time, or "" if it counts."""
+    """Return why a run on a machine with this idle time does not count, or "" if it counts."""
     if idle_percent >= LEAST_IDLE_PERCENT:
         return ""
     return f"{idle_percent:.1f} % of a core was idle, less than {LEAST_IDLE_PERCENT:g} %"
 
 
 def _headlines(scale: Scale) -> tuple[str, str]:
-    """Return the names of median and 99th percentile by which the contestants are compared."""
+    """Return the names of the median and the 99th percentile by which the contestants are compared."""
     until = "" if scale.servers == 1 else "last, "
     return f"{until}p50_ms", f"{until}p99_ms"
 
 
 def _choices(scale: Scale) -> Sequence[tuple[str, Callable[[Iterable[float]], float]]]:
-    """Return by which of several servers a change counts as shown, with what is put before the names."""
+    """Return the ways to choose the server that must show a change, each with a prefix for the figures'
+    names.
+    """
     return (("", min),) if scale.servers == 1 else (("first, ", min), ("last, ", max))
 
 
@@ -235,7 +244,7 @@ def bearable_rate(scale: Scale, warm: Callable[[int], float]) -> int:
 
 
 def _warm(rate: int, sides: Sequence[_Side], lab: Lab) -> float:
-    """Let both take a turn that does not count; the idle percentage of who left less."""
+    """Let both contestants take a turn that does not count; return the smaller idle percentage of the two."""
     for side in sides:
         _turn(side, sides, lab, rate)
     idle = min(side.percent()["idle_percent"] for side in sides)
@@ -245,7 +254,7 @@ def _warm(rate: int, sides: Sequence[_Side], lab: Lab) -> float:
 
 
 def _turn(side: _Side, sides: Sequence[_Side], lab: Lab, rate: int) -> None:
-    """One turn, until what is followed was shown."""
+    """Let a contestant take one turn, until its followed changes are shown."""
     (resting,) = (one for one in sides if one is not side)
     began, started, before = access_log.now(), time.monotonic(), _used(side, resting, lab)
     side.churn.run(rate, TURN_SECONDS)
@@ -258,7 +267,9 @@ def _turn(side: _Side, sides: Sequence[_Side], lab: Lab, rate: int) -> None:
 
 
 def _used(side: _Side, resting: _Side, lab: Lab) -> dict[str, float]:
-    """Return the processor time of each so far, in seconds."""
+    """Return the processor seconds so far of the contestants, the servers and the benchmark, and the idle
+    seconds.
+    """
     servers: dict[str, Sequence[Process]] = {
         "eureka_cpu_percent": lab.eurekas,
         "api_server_cpu_percent": [lab.api_server],
@@ -277,7 +288,7 @@ def _used(side: _Side, resting: _Side, lab: Lab) -> dict[str, float]:
 
 
 def _figures(side: _Side, scale: Scale) -> dict[str, float]:
-    """Return what a contestant's turns came to."""
+    """Return the figures of a contestant's turns."""
     churn = side.churn
     figures: dict[str, float] = {}
     for label, choose in _choices(scale):
@@ -300,7 +311,9 @@ def _figures(side: _Side, scale: Scale) -> dict[str, float]:
 def _attributed(
     field: Field, churn: Churn, scale: Scale, rate: int, size: Size
 ) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-    """Return where changes of a traced operator spend their time, and its lags and requests a change."""
+    """Return the stages in which changes of a traced operator spend their time, and its lags and requests
+    for each change.
+    """
     notes = field.lab.directory / "notes.json"
     with field.traced_operator(notes) as operator:
         operator.wait_for("operator is ready")
@@ -325,7 +338,7 @@ def _attributed(
 
 
 class _StatusWrites:
-    """Counts, by watching them, how often each syncer was written to."""
+    """A watch that counts the writes to each syncer."""
 
     def __init__(self, field: Field, namespace: str) -> None:
         self._field, self._path = field, SYNCERS.path(namespace)

@@ -1,4 +1,6 @@
-"""P8 with three servers, the usual set-up: until the first and until the last of them shows a change."""
+"""P8 with three servers, the usual set-up: the time until the first and until the last of them shows a
+change.
+"""
 
 from __future__ import annotations
 

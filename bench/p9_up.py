@@ -1,10 +1,12 @@
 """P9: ``pulumi up`` of 1,000 registrations on a file backend, and a preview that finds nothing to do.
 
-Every sample is a stack of its own on a Eureka that holds nothing. The floor is the same
-engine with one EurekaInstance; the peer is a plain dynamic resource for each registration. Provider time is
-what the plugin process alone takes for 1,000 single registrations: check and create over gRPC, four at once,
-as many as it takes. Its floor is a provider that does nothing. Why its bar is no number of seconds:
-docs/decisions/0007-three-requests-create-an-instance.md.
+Every sample is a stack of its own on an empty Eureka. The floor is the same engine with one EurekaInstance;
+the
+peer is a plain dynamic resource for each registration. Provider time is the plugin process' own time for
+1,000
+single registrations: check and create over gRPC, four at once. Its floor is a provider that does nothing. Why
+its
+bar is no number of seconds: docs/decisions/0007-three-requests-create-an-instance.md.
 
 A thousand single resources take minutes, nearly all of them the engine's. So they and their peers have fewer
 rounds than the rest, in turn forwards and backwards, and no second round where the first one took very long.
@@ -65,22 +67,22 @@ BAR = (
 )
 MEASURES = STACK_PATHS
 PROGRAMS = ("pulumi", "pulumi-language-python", "pulumi-language-yaml")
-"""A run of an hour is not to end for want of one."""
+"""Programs that must be on PATH: checked first, so that a run of an hour does not end for want of one."""
 
 COUNT = {Size.FULL: 1_000, Size.QUICK: 100}
 ROUNDS = {Size.FULL: 5, Size.QUICK: 1}
 SLOW_ROUNDS = {Size.FULL: 2, Size.QUICK: 1}
 PREVIEWS = {Size.FULL: 3, Size.QUICK: 1}
-"""How often each stack of a thousand is previewed: the wait for a Python program's tasks varies by half."""
+"""Number of previews of each stack of a thousand: a Python program's wait for its tasks varies by half."""
 SLOW_SECONDS = 300
-"""Longer than this, a round of the slow ones is the last."""
+"""Seconds after which a round of the slow contestants is the last."""
 
 PLAIN = "plain dynamic resource"
 EMPTY = "native that does nothing"
 YAML = "native, in YAML"
 EMPTY_YAML = "native that does nothing, in YAML"
 OFFLINE = "native, offline"
-"""A preview that does not ask what an earlier run left."""
+"""Name of a preview that does not ask Eureka about an earlier run's remains."""
 
 _numbers = count(1)
 
@@ -192,9 +194,9 @@ def run(size: Size) -> Result:
 
 
 def _by_processor_time(ups: dict[str, list[Sample]], previews: dict[str, list[Sample]]) -> dict[str, float]:
-    """Return figures that hold on a busy machine: of the CLI and all that it starts.
+    """Return ratios that hold on a busy machine: by processor time of the CLI and all that it starts.
 
-    What a provider that does nothing needs is what no provider can go below.
+    No provider can need less than one that does nothing.
     """
     found: dict[str, float] = {}
     for what, runs in (("up", ups), ("preview", previews)):
@@ -209,13 +211,13 @@ def _by_processor_time(ups: dict[str, list[Sample]], previews: dict[str, list[Sa
 
 
 def _above_floor(runs: dict[str, list[Sample]]) -> float:
-    """How many seconds longer than the floor of the same round one application takes: the median."""
+    """Return the median of how many seconds longer one application takes than the floor of the same round."""
     pairs = zip(runs["one application"], runs["floor"], strict=True)
     return statistics.median(ours.wall_seconds - floor.wall_seconds for ours, floor in pairs)
 
 
 def _empty(url: str) -> None:
-    """Remove everything, so that no sample pays for those before it: an application begins with a list."""
+    """Remove all instances, so that no sample pays for those before it: an application begins with a list."""
     peer = Peer(url, Connection.parse(url))
     with requests.Session() as session:
         for some in batch.chunks(listed_at_once(url, session)):
@@ -224,7 +226,7 @@ def _empty(url: str) -> None:
 
 
 def _timed(name: str, work: Callable[[], None]) -> Sample:
-    """One call; the processor time is that of the processes which it started and which ended."""
+    """Time one call; its processor time is that of the processes which it started and which ended."""
     started, before = time.perf_counter(), _children_seconds()
     work()
     sample = Sample(time.perf_counter() - started, _children_seconds() - before)
@@ -238,7 +240,7 @@ def _children_seconds() -> float:
 
 
 def _ours(number: int, application: str, url: str) -> dict[str, Any]:
-    """The inputs of one EurekaInstance, as a program sends them."""
+    """Return the inputs of one EurekaInstance, as a program sends them."""
     return {
         "application": f"{application}-{number // 100}",
         "host_name": f"10.1.{number // 250}.{number % 250 + 1}",
@@ -250,7 +252,7 @@ def _ours(number: int, application: str, url: str) -> dict[str, Any]:
 
 
 def _plain(number: int, application: str, url: str) -> dict[str, Any]:
-    """The inputs of one plain dynamic resource."""
+    """Return the inputs of one plain dynamic resource."""
     name = f"{application}-{number // 100}"
     return {
         "application": name,
@@ -266,11 +268,11 @@ _PROVIDERS: dict[str, tuple[ResourceProvider, Callable[[int, str, str], dict[str
     "single": (InstanceProvider(), _ours),
     PLAIN: (RegistrationProvider(), _plain),
 }
-"""By contestant: its provider, and the inputs of one resource."""
+"""By contestant: its provider, and a function that returns the inputs of one resource."""
 
 
 def _provider_time(name: str, url: str, many: int) -> Sample:
-    """Check and create so many in a plugin process of its own, without an engine around it."""
+    """Time check and create of ``many`` resources in a plugin process of its own, without an engine."""
     provider, inputs = _PROVIDERS[name]
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "pulumi.dynamic"],

@@ -20,7 +20,7 @@ text { font: 12px system-ui, sans-serif; fill: #444 } .title { font-weight: 600 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis.
+    """One axis of a plot.
 
     :param label: with the unit.
     :param is_log: in powers of ten; every value must be above 0.
@@ -30,17 +30,17 @@ class Axis:
     is_log: bool = False
 
     def span(self, values: Sequence[float]) -> tuple[float, float]:
-        """The two ends, in the axis' own measure."""
+        """Return the two ends of the axis, as logarithms on a logarithmic one."""
         if self.is_log:
             return math.log10(min(values)), math.log10(max(values))
         return 0.0, max(values) * 1.08
 
     def place(self, value: float) -> float:
-        """A value in the axis' own measure."""
+        """Return a value's position, its logarithm on a logarithmic axis."""
         return math.log10(value) if self.is_log else value
 
     def ticks(self, low: float, high: float) -> list[float]:
-        """Values to be written at the axis."""
+        """Return the values that are written at the axis."""
         if self.is_log:
             found = [
                 step * 10.0**power
@@ -54,7 +54,7 @@ class Axis:
 
 
 def lines(title: str, x: Axis, y: Axis, series: Mapping[str, Sequence[Point]], *, dots: bool = True) -> str:
-    """An SVG document with one line for each of ``series``, named at its end."""
+    """Return an SVG document with one line for each of ``series``, named at its end."""
     points = [point for line in series.values() for point in line]
     left, right = x.span([point[0] for point in points])
     bottom, top = y.span([point[1] for point in points])

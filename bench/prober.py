@@ -1,8 +1,10 @@
-"""The prober: sees what is in Eureka now, and measures the floors, over raw connections.
+"""The prober: reads and writes Eureka over raw connections, to see its present state and to measure the
+floors.
 
 It never asks for a list, which is up to half a minute old, or, made again for each request, fills the
-server's memory for three minutes. It reads single instances, and many by heartbeats in batches; neither from
-a cache.
+server's
+memory for three minutes. It reads single instances, and many by heartbeats in batches; neither comes from a
+cache.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ Key = tuple[str, str]
 
 
 class Prober:
-    """One connection to one Eureka server; for one thread.
+    """One connection to one Eureka server, for one thread.
 
-    :param agent: how it calls itself in the server's access log.
+    :param agent: the user agent that the server's access log shows.
     """
 
     def __init__(self, url: str, agent: str = "prober") -> None:
@@ -45,7 +47,7 @@ class Prober:
         self._connection.close()
 
     def request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        """One request; status code and body. A server closes a connection that was idle: asked once more."""
+        """Send one request, a second time if an idle connection was closed; return status code and body."""
         for attempt in (1, 2):
             try:
                 self._connection.request(method, self._path + path, body, self._headers)
@@ -58,7 +60,7 @@ class Prober:
         raise AssertionError("unreachable")
 
     def read(self, key: Key) -> dict[str, Any] | None:
-        """One instance as the server holds it now, None where it holds none."""
+        """Return one instance as the server holds it now; None where it does not."""
         status, body = self.request("GET", f"/apps/{key[0]}/{quote(key[1], safe='')}")
         return json.loads(body)["instance"] if status == 200 else None
 
@@ -67,22 +69,22 @@ class Prober:
         return self.request("GET", f"/apps/{key[0]}/{quote(key[1], safe='')}")[0] == 200
 
     def count(self, keys: Sequence[Key]) -> int:
-        """How many of these the server holds now."""
+        """Return how many of the given instances the server holds now."""
         return sum(answer["statusCode"] == 200 for answer in self._heartbeats(keys, None))
 
     def statuses(self, keys: Sequence[Key]) -> dict[Key, str]:
-        """The statuses of those of these that the server holds now."""
+        """Return the statuses of the given instances that the server holds now."""
         return {key: held["status"] for key, held in self._held(keys).items()}
 
     def register(self, application: str, document: dict[str, Any]) -> None:
-        """One raw register."""
+        """Register one instance by a raw request."""
         status, body = self.request(
             "POST", f"/apps/{application}", json.dumps({"instance": document}).encode()
         )
         assert status == 204, body
 
     def register_all(self, documents: Iterable[dict[str, Any]]) -> None:
-        """Register in batches, by hand."""
+        """Register instances in raw batches."""
         items = (
             {
                 "action": "Register",
@@ -97,18 +99,21 @@ class Prober:
         self._batches(items)
 
     def cancel(self, keys: Sequence[Key]) -> None:
-        """Remove these."""
+        """Remove the given instances."""
         self._batches({"action": "Cancel", "appName": key[0], "id": key[1]} for key in keys)
         assert self.count(keys) == 0
 
     def wait_complete(
         self, keys: Sequence[Key], timeout_seconds: float = 300.0, an_application: int = 100
     ) -> float:
-        """Wait until the server holds exactly these; when it had the last one, by ``time.perf_counter()``.
+        """Wait until the server holds all given instances; return when it got the last one, by
+        ``time.perf_counter()``.
 
-        The last instance of each application is read until it is there, which hardly disturbs the server;
-        only then all are asked for. That takes some tenths of a second, and the time is not taken from it but
-        from what the server itself says of each instance: when it was last registered.
+        First the last instance of each application is read until it is there, which hardly disturbs the
+        server; then all
+        are read. That takes some tenths of a second, so the time is taken from the server's own records: when
+        each
+        instance was last registered.
 
         :raises TimeoutError: not all came.
         """
@@ -124,11 +129,11 @@ class Prober:
             time.sleep(0.02)
 
     def _registered_at(self, keys: Sequence[Key]) -> list[float]:
-        """Unix time at which the server took each of those of these that it holds."""
+        """Return the Unix times at which the server took the given instances that it holds."""
         return [int(each["lastUpdatedTimestamp"]) / 1000 for each in self._held(keys).values()]
 
     def _held(self, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
-        """Those of these that the server holds now."""
+        """Return the given instances that the server holds now."""
         # So old a heartbeat is answered with what it holds.
         answers = zip(keys, self._heartbeats(keys, 1), strict=True)
         return {key: answer["responseEntity"] for key, answer in answers if answer["statusCode"] == 409}
@@ -156,11 +161,11 @@ class Prober:
 
 
 _LONGEST_WATCH_SECONDS = 6 * 3600
-"""Longer than any benchmark; by default a server ends a watch after half an hour to an hour."""
+"""Seconds that a watch may last, longer than any benchmark; by default a server ends it within an hour."""
 
 
 class RawSlices:
-    """The API of EndpointSlices with nothing but the standard library."""
+    """Access to the API of EndpointSlices with the standard library only."""
 
     def __init__(self, kubeconfig: Path) -> None:
         config = yaml.safe_load(kubeconfig.read_text())
@@ -177,7 +182,7 @@ class RawSlices:
 
 
 class RawPatches(RawSlices):
-    """Changes slices by JSON patch over one connection; for one thread."""
+    """A connection that changes slices by JSON patch, for one thread."""
 
     def __init__(self, kubeconfig: Path) -> None:
         super().__init__(kubeconfig)
@@ -185,9 +190,9 @@ class RawPatches(RawSlices):
         self._headers["Content-Type"] = "application/json-patch+json"
 
     def patch(self, namespace: str, name: str, body: bytes) -> str:
-        """Send one patch, once: some of them would mean something else the second time.
+        """Send one patch, only once: some patches would mean something else the second time.
 
-        :returns: the resource version that it made.
+        :returns: the slice's new resource version.
         """
         path = f"{self._slices}/namespaces/{namespace}/endpointslices/{name}"
         self._connection.request("PATCH", path, body, self._headers)
@@ -211,11 +216,13 @@ class RawWatch(RawSlices):
         self._namespace = namespace
 
     def events(self, on_start: Callable[[], None]) -> Iterator[dict[str, Any]]:
-        """List, watch, call ``on_start``; then each object as it changes, until the server ends the watch."""
+        """List, watch, and call ``on_start``; then yield each changed object until the server ends the
+        watch.
+        """
         return (change["object"] for change in self.changes(on_start))
 
     def changes(self, on_start: Callable[[], None]) -> Iterator[dict[str, Any]]:
-        """List, watch, call ``on_start``; then each change of an object, with its type."""
+        """List, watch, and call ``on_start``; then yield each change of an object, with its type."""
         version = "0"
         for page in self.pages(self._namespace):
             version = page["metadata"]["resourceVersion"]
@@ -235,7 +242,7 @@ class RawWatch(RawSlices):
                 yield change
 
     def pages(self, namespace: str, limit: int = 500) -> Iterator[dict[str, Any]]:
-        """List a namespace's slices, page by page."""
+        """Yield a namespace's slices, page by page."""
         connection = self._connect()
         more = ""
         while True:
@@ -253,9 +260,9 @@ class RawWatch(RawSlices):
 def wait_until(
     look: Callable[[], bool], what: str, timeout_seconds: float, pause_seconds: float = 0.02
 ) -> float:
-    """Look until it is so; when that was, by ``time.perf_counter()``.
+    """Call ``look`` until it returns true; return that time by ``time.perf_counter()``.
 
-    :raises TimeoutError: it never was.
+    :raises TimeoutError: it never did.
     """
     deadline = time.monotonic() + timeout_seconds
     while not look():

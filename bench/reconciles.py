@@ -1,6 +1,6 @@
-"""Reconciles of many syncers in one process, without servers: of each, one endpoint has changed.
+"""Reconciles of many syncers in one process, without servers; one endpoint of each has changed.
 
-From the event of the EndpointSlice's watch to the plan that would be carried out.
+A reconcile goes from the event of the EndpointSlice's watch to the plan that would be carried out.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from eurekube_provider.operator.sources import Sources
 Object = dict[str, Any]
 
 _NOBODY = "http://127.0.0.1:1"
-"""Nothing is asked."""
+"""URL of a server that does not exist: no request is sent."""
 
 
 class Reconciles:
-    """An operator's parts that know these syncers, and that Eureka holds all of their instances.
+    """The operator's parts with these syncers loaded, and with a registry that holds all their instances.
 
     :param instances: by the syncer's name, which is its Service's as well.
     """
@@ -63,7 +63,7 @@ class Reconciles:
         self._is_ready = True
 
     def run(self) -> None:
-        """Have one endpoint of each change, and decide what is to be done."""
+        """Change one endpoint of each syncer, and decide on each syncer."""
         (slices,) = self._sources.slices.reflectors
         self._is_ready = not self._is_ready
         for key, item in zip(self._keys, self._slices, strict=True):

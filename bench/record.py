@@ -1,4 +1,4 @@
-"""Records of benchmarks in ``bench/results``: what a run found, when, and of which code.
+"""Records of benchmarks in ``bench/results``: the figures of a run, its day, and the measured code.
 
 A record is written from valid runs alone, whether their bar held or not.
 """
@@ -32,26 +32,26 @@ _MEASURED_PATHS = (
     "requirements.lock",
     ":!bench/results",
 )
-"""Paths of what runs in a benchmark, for ``git status``; the records themselves are results."""
+"""Paths of the code that runs in a benchmark, for ``git status``; the records themselves are left out."""
 
 Record = dict[str, Any]
 
 Figures = dict[str, dict[str, float]]
-"""By name, and of each by contestant."""
+"""Figures by name, then by contestant."""
 
 
 class Tree(StrEnum):
-    """How the code that was measured differs from the commit that a record names."""
+    """The state of the measured code, compared with the commit that a record names."""
 
     COMMITTED = "as committed"
     CHANGED = "changed"
     UNKNOWN = "unknown"
-    """The record was written without a commit; the one that it names has added it to the repository."""
+    """The record was written without a commit; it names the commit that added it to the repository."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCode:
-    """The code that is measured, and the day (UTC, as ``2026-11-27``) of the measurement."""
+    """The measured code, and the day (UTC, as ``2026-11-27``) of the measurement."""
 
     date: str
     commit: str
@@ -59,7 +59,7 @@ class MeasuredCode:
 
     @classmethod
     def of(cls, repository: Path) -> MeasuredCode:
-        """Return what is checked out in a repository now.
+        """Return the code that is checked out in a repository now.
 
         :raises subprocess.CalledProcessError: this is no git repository.
         """
@@ -152,7 +152,7 @@ def measured_at(record: Record) -> str:
 
 
 def cell(value: float, digits: int = 4) -> str:
-    """Return a figure for a table: counts and thousands to the last one, all else to so many digits."""
+    """Return a figure for a table: whole numbers and thousands in full, others with ``digits`` digits."""
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:,.{digits}g}"
 
 
@@ -176,6 +176,6 @@ def machine() -> dict[str, object]:
 
 
 def versions() -> dict[str, str]:
-    """Return the version of Python and of each package that matters."""
+    """Return the version of Python and of each package that affects the figures."""
     names = ("eurekube-provider", "requests", "urllib3", "kubernetes", "kopf")
     return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in names}

@@ -1,4 +1,4 @@
-"""Instances for benchmarks: so many, in applications of a hundred."""
+"""Instances for benchmarks, in applications of a hundred each."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ OWNER = "cluster/bench/shop/all"
 
 
 def instances(count: int, *, port: int = 8080) -> list[Instance]:
-    """``count`` instances, 100 an application."""
+    """Return ``count`` instances, 100 in each application."""
     return [instance(number, port) for number in range(count)]
 
 
 def instance(number: int, port: int = 8080) -> Instance:
-    """One of them; equal numbers give equal and distinct instances."""
+    """Return the instance of a number; equal numbers give equal but distinct objects."""
     application = f"app-{number // 100}"
     address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
     return Instance(
@@ -36,7 +36,7 @@ def instance(number: int, port: int = 8080) -> Instance:
 def renew_many(peers: Peers, held: Sequence[Instance]) -> dict[str, list[tuple[str, str]]]:
     """Renew many instances on every server, once.
 
-    :returns: by server that answered, what it does not hold.
+    :returns: by server that answered, the keys that it does not hold.
     """
 
     def renew(peer: Peer) -> list[tuple[str, str]]:

@@ -1,4 +1,6 @@
-"""docs/project/benchmarks.md and its plots, written from the result files: no figure there was typed."""
+"""The page docs/project/benchmarks.md and its plots, written from the result files: no figure is typed by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +113,7 @@ def _rows(columns: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 def _stages(result: Record) -> list[str]:
-    """Return the table of where the time goes, if that was looked at."""
+    """Return the table of the stages in which the time is spent, if the record has one."""
     stages = result.get("stages")
     if not stages:
         return []
@@ -120,7 +122,7 @@ def _stages(result: Record) -> list[str]:
 
 
 def _runs(result: Record) -> list[str]:
-    """Return the headlines of each run, if there was more than one, and how many were void."""
+    """Return the headlines of each run, if there was more than one, and the reasons of void runs."""
     out = []
     runs = result["repeated"]
     if len(runs) > 1:
@@ -137,7 +139,7 @@ def _runs(result: Record) -> list[str]:
 
 
 def _plots(name: str, result: Record) -> dict[str, str]:
-    """SVG documents by file name."""
+    """Return a record's plots as SVG documents, by file name."""
     if name == "P1":
         series = {
             label: _distribution([run["ms"] for run in result["runs"][label]])
@@ -163,7 +165,7 @@ def _plots(name: str, result: Record) -> dict[str, str]:
 
 
 def _distribution(milliseconds: list[float]) -> list[Point]:
-    """Return the share of the samples that took at most so long, in a hundred steps."""
+    """Return the percentage of samples that took at most a time, in a hundred steps."""
     ordered = sorted(milliseconds)
     return [
         (ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))], float(percent))
@@ -172,7 +174,9 @@ def _distribution(milliseconds: list[float]) -> list[Point]:
 
 
 def _failures(result: Record) -> dict[str, list[Point]]:
-    """Failed calls a second over all scenarios, by strategy; each point is the mean of five seconds."""
+    """Return the failed calls a second over all scenarios, by strategy; each point is the mean of five
+    seconds.
+    """
     length, found = 5, {}
     end = int(result["ours"][TOOK]) + length
     for strategy in Strategy:

@@ -1,4 +1,6 @@
-"""EndpointSlices as they come to be: when each Service showed what, and by hand, what a mirror writes."""
+"""EndpointSlices of a mirror: a watch that notes their content over time, and a raw writer of the same
+slices.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from bench.prober import RawSlices, RawWatch
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL
 
 Content = frozenset[tuple[str, bool]]
-"""Each address that a Service has, and whether it is ready."""
+"""Addresses of a Service, each with whether it is ready."""
 
 Object = dict[str, Any]
 
@@ -22,7 +24,7 @@ _NOTHING: tuple[float, Content] = (0.0, frozenset())
 
 
 class SliceWatch:
-    """Notes what the slices of a namespace show, and since when."""
+    """A watch of a namespace's slices that notes each Service's content, and since when it has it."""
 
     def __init__(self, kubeconfig: Path, namespace: str) -> None:
         self._watch = RawWatch(kubeconfig, namespace)
@@ -33,9 +35,9 @@ class SliceWatch:
         started.wait()
 
     def wait_shown(self, wanted: Mapping[str, Content], timeout_seconds: float) -> dict[str, float]:
-        """Wait until each of these Services shows this.
+        """Wait until each of these Services has its wanted content.
 
-        :returns: since when each did, by ``time.perf_counter()``.
+        :returns: since when each has it, by ``time.perf_counter()``.
         :raises TimeoutError: not all did.
         """
 
@@ -48,7 +50,7 @@ class SliceWatch:
             return {name: self._shown[name][0] for name in wanted}
 
     def forget(self) -> None:
-        """Nothing is shown: what stood was taken away."""
+        """Forget all contents, since the slices were deleted."""
         with self._changed:
             self._shown.clear()
 
@@ -63,14 +65,14 @@ class SliceWatch:
 
 
 def content_of(item: Mapping[str, Any]) -> Content:
-    """Return a slice's content."""
+    """Return a slice's addresses with their readiness."""
     return frozenset(
         (one["addresses"][0], bool(one["conditions"]["ready"])) for one in item.get("endpoints") or ()
     )
 
 
 class RawMirror(RawSlices):
-    """Writes Services and their slices over one connection; for one thread."""
+    """A raw writer of Services and their slices over one connection, for one thread."""
 
     def __init__(self, kubeconfig: Path, namespace: str) -> None:
         super().__init__(kubeconfig)
@@ -80,14 +82,14 @@ class RawMirror(RawSlices):
         self._path = f"{self._slices}/namespaces/{namespace}/endpointslices"
 
     def create(self, application: Mapping[str, Any]) -> None:
-        """The Service of an application, as Eureka lists it, and its slice."""
+        """Create the Service of an application that Eureka lists, and its slice."""
         name = application["name"].lower()
         spec = {"ports": [{"name": "http", "port": 80}]}
         service = self._send("POST", self._services, {"metadata": {"name": name}, "spec": spec})
         self._send("POST", self._path, _slice(application, service["metadata"]["uid"]))
 
     def replace(self, application: Mapping[str, Any]) -> None:
-        """Its slice."""
+        """Replace the slice of an application that Eureka lists."""
         name = application["name"].lower()
         self._send("PUT", f"{self._path}/{name}", _slice(application, None))
 
@@ -105,7 +107,7 @@ class RawMirror(RawSlices):
 
 
 def applications_of(body: bytes) -> Iterable[Mapping[str, Any]]:
-    """The applications of a list or of a delta."""
+    """Return the applications of a list or of a delta."""
     found: Iterable[Mapping[str, Any]] = json.loads(body)["applications"]["application"]
     return found
 

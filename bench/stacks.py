@@ -1,4 +1,4 @@
-"""Stacks of a real Pulumi CLI that are made for one sample each, and the programs in them."""
+"""Stacks of a real Pulumi CLI, each made for one sample, and their programs."""
 
 from __future__ import annotations
 
@@ -62,13 +62,14 @@ for number in range(int(os.environ["BENCH_COUNT"])):
 """
 
 IN_YAML = "the same without a programming language"
-"""In place of a program's text: as many instances of the native provider, in Pulumi.yaml itself."""
+"""Marker in place of a program's text: the same instances of the native provider, declared in Pulumi.yaml."""
 
 _EMPTY_PLUGIN = f"#!/bin/sh\nexec '{sys.executable}' -m bench.peers.empty_native \"$@\"\n"
 
 
 def install_empty_plugin(folder: Path) -> Path:
-    """Write the native provider that does nothing, under the name of ours: the same program runs with it.
+    """Write the native provider that does nothing under Eurekube's plugin name, so that the same program runs
+    with it.
 
     :returns: the folder for a stack's ``plugins``.
     """
@@ -98,8 +99,8 @@ class Stack:
     """A stack that is made for one sample.
 
     :param program: the text of ``__main__.py``, or :data:`IN_YAML`.
-    :param modules: a folder with modules that its program may import beside ours.
-    :param plugins: a folder with plugins that are taken in place of ours.
+    :param modules: a folder with modules that its program may import beside Eurekube's.
+    :param plugins: a folder with plugins that are used in place of Eurekube's.
     """
 
     def __init__(
@@ -145,21 +146,23 @@ class Stack:
         self._run("stack", "init", "bench")
 
     def up(self) -> None:
-        """Register."""
+        """Run ``pulumi up``."""
         self._run("up", "--yes", "--skip-preview")
 
     def preview(self) -> None:
-        """Find nothing to do."""
+        """Run ``pulumi preview``, which must find nothing to do."""
         self._run("preview", "--expect-no-changes")
 
     def offline_preview(self) -> None:
-        """Find nothing to do, without a request to Eureka."""
+        """Run ``pulumi preview`` without a request to Eureka; it must find nothing to do."""
         self._run("preview", "--expect-no-changes", EUREKUBE_OFFLINE="true")
 
     def state_bytes(self) -> float:
-        """How much of the state's file each resource takes, but for what the SDK says of the program's lines.
+        """Return the bytes of the state's file for each resource, without the SDK's notes on the program's
+        lines.
 
-        Python's writes the frames of the program's stack into each resource, and cannot be made not to.
+        Pulumi's Python SDK writes the frames of the program's stack into each resource, and no setting
+        prevents that.
         """
         (file,) = (self._backend / ".pulumi" / "stacks" / "bench").glob("*.json")
         resources = json.loads(file.read_text())["checkpoint"]["latest"]["resources"]

@@ -1,8 +1,10 @@
-"""``python -m bench.traced_operator FILE``: the operator, which notes when a change passes where.
+"""The traced operator, ``python -m bench.traced_operator FILE``: it notes when each change passes its stages.
 
-Five doors of it are wrapped: an event of a watch is taken, a key is handed to a worker and given back, a
+Five functions of the operator are wrapped: a reflector takes an event, a worker gets a key and gives it back,
+a
 syncer is decided, and a request to Eureka is sent and answered. When the operator ends, the notes are written
-to the file. Times are of the monotonic clock, which all processes of a machine share.
+to
+the file. Times are of the monotonic clock, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -36,18 +38,18 @@ _BATCHES = "/peerreplication/batch"
 _ACTIONS = {"GET": "Read", "DELETE": "Cancel", "PUT": "Renew"}
 
 Request = tuple[float, float, str, str, str, bytes | None]
-"""Sent, answered, thread, method, path and body."""
+"""Sent, answered, thread, method, path and body of a request."""
 
 
 class Tracer:
-    """Keeps what was noted, in the order in which it was."""
+    """The notes on a running operator, in order."""
 
     def __init__(self) -> None:
         self._notes: list[Note] = []
         self._requests: list[Request] = []
 
     def install(self) -> None:
-        """Wrap the doors of the operator."""
+        """Wrap the operator's functions that changes pass."""
         for owner, name, wrap in (
             (Reflector, "take", self._take),
             (WorkQueue, "get", self._get),
@@ -58,7 +60,7 @@ class Tracer:
             setattr(owner, name, wrap(getattr(owner, name)))
 
     def notes(self) -> list[Note]:
-        """Return all notes; the items of each request are read now."""
+        """Return all notes; each request's items are parsed only now."""
         asked = [
             Asked(
                 sent,
@@ -119,7 +121,7 @@ class Tracer:
 
 
 def items_of(method: str, path: str, data: bytes | None) -> tuple[Item, ...]:
-    """Return what a request does to which instances; nothing for lists, deltas and statuses of servers."""
+    """Return the actions of a request on instances; none for lists, deltas and statuses of servers."""
     parts = [unquote(part) for part in path.split("?")[0].strip("/").split("/")]
     if path.startswith(_BATCHES) and data is not None:
         return tuple(_item(*found) for found in _ITEM.findall(data))
@@ -144,7 +146,7 @@ def _item(action: bytes, application: bytes, instance_id: bytes, status: bytes, 
 
 
 def main() -> int:
-    """Run the operator until it is asked to end, and write what was noted."""
+    """Run the operator until it is asked to end, and write the notes."""
     tracer = Tracer()
     tracer.install()
     threading.current_thread().name = "operator"

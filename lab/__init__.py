@@ -1,5 +1,5 @@
-"""Real neighbours on one machine, without containers: Eureka servers, and a Kubernetes control plane with
-kwok nodes.
+"""The lab: real Eureka servers and a Kubernetes control plane with kwok nodes on one machine, without
+containers.
 
 `with Lab(eureka=3) as lab:` for tests and benchmarks, `python -m lab up` for people. Not part of the wheel.
 """

@@ -34,7 +34,7 @@ _INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code. `status` answers 0 when all servers run, else 1."""
+    """Run one command and return its exit code; for `status`, 0 when all servers run, else 1."""
     options = _parser().parse_args(arguments)
     folder = Path(options.directory).resolve()
     try:
@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _fetch(*, for_tests: bool, with_pulumi: bool) -> None:
-    """Maven works beside Go: it waits for downloads mostly."""
+    """Build the programs with Go while Maven, which mostly waits for downloads, packages the Java ones."""
     with beside(lambda: _package(for_tests=for_tests)), go_caches() as caches:
         provide((*SERVERS, *TOOLS) if for_tests else SERVERS, caches)
         if with_pulumi:

@@ -1,4 +1,4 @@
-"""ServiceAccounts with exactly the rights that somebody gives them, to run an operator with no more."""
+"""ServiceAccounts with exactly the given rights, to run an operator with no others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLUSTER_BINDINGS = ApiResource(_GROUP, "v1", "clusterrolebindings")
 
 @dataclass
 class Account:
-    """A ServiceAccount in the namespace `home`, and what it may do."""
+    """A ServiceAccount in the namespace `home`, and its rights."""
 
     cluster: Cluster
     home: str
@@ -29,13 +29,13 @@ class Account:
 
     @classmethod
     def made(cls, lab: Lab, cluster: Cluster, home: str, name: str, kubeconfig: Path) -> Account:
-        """A new one, which may do nothing yet."""
+        """Create a ServiceAccount without any rights yet."""
         metadata = {"name": name, "namespace": home}
         cluster.apply(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
         return cls(cluster, home, name, lab.service_account_kubeconfig(home, name, kubeconfig))
 
     def may(self, rules: Sequence[Rule], namespace: str | None = None) -> None:
-        """These things and no others, in a namespace or in the cluster."""
+        """Grant these rights and no others, in a namespace or in the whole cluster."""
         kind = "Role" if namespace else "ClusterRole"
         metadata = {"name": self.name, **({"namespace": namespace} if namespace else {})}
         common: Object = {"apiVersion": f"{_GROUP}/v1", "metadata": metadata}

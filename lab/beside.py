@@ -1,6 +1,6 @@
-"""One piece of work beside another, as Maven packages a server while Go builds others.
+"""Two pieces of work at once, as when Maven packages a server while Go builds other programs.
 
-Whatever ends one of the two early, an error or a signal, ends what the other waits for.
+If one of the two ends early, by an error or a signal, the other one's wait ends, too.
 """
 
 import threading
@@ -15,12 +15,12 @@ _ended: ContextVar[threading.Event | None] = ContextVar("_ended", default=None)
 
 
 class EndedError(Exception):
-    """The work beside this one ended early, so that this one is of no use any more."""
+    """The other piece of work ended early, so that this one is of no use any more."""
 
 
 @contextmanager
 def beside(work: Callable[[], _Result]) -> Iterator[Future[_Result]]:
-    """Do the work in a thread while the block runs, and wait for both; the future has its result.
+    """Do the work in a thread while the block runs, and wait for both; the future has the work's result.
 
     Raises the work's error, also out of a :func:`pause` of the block.
     """
@@ -52,7 +52,7 @@ def beside(work: Callable[[], _Result]) -> Iterator[Future[_Result]]:
 
 
 def pause(seconds: float) -> None:
-    """Wait; an EndedError as soon as the work beside this one has ended early."""
+    """Wait; raise EndedError as soon as the work beside this one has ended early."""
     ended = _ended.get() or threading.Event()
     if ended.wait(seconds):
         raise EndedError

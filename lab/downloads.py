@@ -1,4 +1,4 @@
-"""Official prebuilt archives, fetched from the projects' own sites and believed only when a pinned checksum
+"""Official prebuilt archives, fetched from the projects' own sites and used only if a pinned checksum
 matches.
 
 A site that cannot be reached costs a few seconds once: it is not asked again in the same run.
@@ -24,14 +24,17 @@ _CHUNK_BYTES = 1 << 20
 
 
 class DownloadError(LabError):
-    """An archive could not be had or was not what the checksum says; the program is sought elsewhere."""
+    """An archive could not be fetched, or its checksum did not match; the program is then built or sought
+    elsewhere.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
     """One official download. `checksum` is `sha256:...` or `sha512:...`, as its publisher gives it.
 
-    `members` says where in a tar archive each program lies; a download that is the program itself has none.
+    `members` maps each program to its path in a tar archive; it is empty if the download is the program
+    itself.
     """
 
     url: str
@@ -41,16 +44,18 @@ class Archive:
 
 
 unreachable: dict[str, str] = {}
-"""Why each host could not be reached in this run."""
+"""Reason why each host could not be reached in this run."""
 
 
 def downloads_allowed() -> bool:
-    """False when EUREKUBE_NO_DOWNLOAD is set to anything but 0."""
+    """Return False when EUREKUBE_NO_DOWNLOAD is set to anything but 0."""
     return os.environ.get("EUREKUBE_NO_DOWNLOAD", "0") in ("", "0")
 
 
 def fetch(archive: Archive, folder: Path, program: str) -> None:
-    """Put the archive's programs into the folder, executable; `program` names one without members."""
+    """Put the archive's programs into the folder, executable; `program` is the file's name if the archive
+    has no members.
+    """
     download = folder / ".download"
     try:
         _download(archive, download)
@@ -86,7 +91,7 @@ def _download(archive: Archive, target: Path) -> None:
 
 
 def _shortly(error: requests.RequestException) -> str:
-    """The gist of a nested connection error, on one line."""
+    """Return the gist of a nested connection error, on one line."""
     text = str(error)
     for needle, gist in (
         ("NameResolutionError", "its name does not resolve"),

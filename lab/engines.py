@@ -1,4 +1,4 @@
-"""Two ways to deploy the project's program: a real Pulumi CLI, or `eurekube apply` where none can be had.
+"""Two ways to deploy the project's program: a real Pulumi CLI, or `eurekube apply` where Pulumi is missing.
 
 Each works on a copy of the program, with a home, a backend and a passphrase of its own: no login, context or
 file of the user is touched.
@@ -21,19 +21,21 @@ _UP_SECONDS = 300
 
 
 class Engine(Protocol):
-    """Deploys a stack of the program and takes it down again."""
+    """An engine that deploys a stack of the program and takes it down again."""
 
     name: str
 
     def up(self) -> None:
-        """Deploy; a LabError with what the program printed if that fails."""
+        """Deploy; raise LabError with the program's output if that fails."""
 
     def destroy(self) -> None:
-        """Take down what `up` deployed."""
+        """Remove all that `up` deployed."""
 
 
 class PulumiEngine:
-    """A real `pulumi up` on a file backend; the program runs inline, so that it needs no language host."""
+    """An engine that runs `pulumi up` on a file backend; the program runs inline, so that it needs no
+    language host.
+    """
 
     def __init__(self, cli: Path, directory: Path, stack: str, config: Mapping[str, str]) -> None:
         version = subprocess.run([cli, "version"], capture_output=True, text=True, check=False).stdout.strip()
@@ -68,7 +70,7 @@ class PulumiEngine:
 
 
 class RenderEngine:
-    """`eurekube apply`: the same program without an engine, a state or a preview."""
+    """An engine that runs `eurekube apply`: the same program without Pulumi, a state or a preview."""
 
     name = "eurekube apply (no Pulumi CLI here: the same program without an engine)"
 
@@ -91,7 +93,9 @@ class RenderEngine:
 
 
 def choose_engine(directory: Path, stack: str, config: Mapping[str, str], kubeconfig: Path) -> Engine:
-    """Pulumi where its CLI and its Kubernetes plugin are there or can be installed, else `eurekube apply`."""
+    """Return the Pulumi engine if its CLI and Kubernetes plugin are or can be installed, else `eurekube
+    apply`.
+    """
     cli = find_pulumi()
     if cli is not None and find_kubernetes_plugin(cli) is not None:
         return PulumiEngine(cli, directory, stack, config)

@@ -1,5 +1,4 @@
-"""The one error of the lab, so that a caller can tell "the neighbours could not be provided" from a bug of
-its own.
+"""The lab's one error, by which a caller tells a server that could not be provided from a bug of its own.
 
 Every message says what was tried, where, and what a person can do about it.
 """

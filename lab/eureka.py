@@ -1,6 +1,6 @@
 """Real Spring Cloud Eureka servers, started with the settings of the field.
 
-`lab.eureka_package` makes what they run, once.
+`lab.eureka_package` builds their package, once.
 """
 
 import base64
@@ -28,9 +28,11 @@ LISTS_EACH_SECOND = {
     "eureka.server.response-cache-update-interval-ms": "1000",
     "eureka.server.response-cache-auto-expiration-in-seconds": "6",
 }
-"""Settings with which lists are late as they are by default, but by a second instead of half a minute, and by
-six where something changed while they were rendered, instead of three minutes: for tests that wait for one
-again and again.
+"""Settings with which lists are late as by default, but by less time: for tests that wait for lists often.
+
+A list is late by a second instead of half a minute, and by six seconds, instead of three minutes, where
+something
+changed while it was rendered.
 """
 
 _OLDEST_JAVA = 17
@@ -102,7 +104,9 @@ class EurekaServer(Process):
         )
 
     def start_with_copy(self) -> None:
-        """Start it so that it copies the registry of another server, whatever the options say: this once."""
+        """Start the server so that it copies another server's registry, this once, whatever its options
+        say.
+        """
         before = self._command
         client = ("--eureka.client.register-with-eureka=", "--eureka.client.fetch-registry=")
         self._command = [word for word in before if not word.startswith(client)]
@@ -114,19 +118,21 @@ class EurekaServer(Process):
             self._command = before
 
     def cached_answers(self) -> int:
-        """How many rendered answers its response caches hold, by the heap after a collection."""
+        """Return how many rendered answers the server's response caches hold, by its heap after a
+        collection.
+        """
         found = re.search(r"(\d+)\s+\d+\s+\S*ResponseCacheImpl\$Value\b", self._histogram())
         return int(found[1]) if found else 0
 
     def live_heap_bytes(self) -> int:
-        """The size of the objects that a collection leaves; it is made for the question."""
+        """Return the size of the server's live objects after a collection, which this call makes."""
         found = re.search(r"^Total\s+\d+\s+(\d+)", self._histogram(), re.MULTILINE)
         if found is None:
             raise LabError(f"the histogram of {self.name} has no total")
         return int(found[1])
 
     def loaded_classes(self) -> tuple[int, int]:
-        """How many classes it has taken from its archive, and how many it had to make itself."""
+        """Return how many classes the server took from its archive, and how many it loaded without it."""
         found = dict(re.findall(r"java\.cls\.(\w+)=(\d+)", self._jcmd("PerfCounter.print")))
         return int(found["sharedLoadedClasses"]), int(found["loadedClasses"])
 
@@ -183,7 +189,7 @@ _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def find_java() -> Java:
-    """The Java of JAVA_HOME or PATH; a LabError that says what to install where none is new enough."""
+    """Return the Java of JAVA_HOME or PATH; raise a LabError with advice where none is new enough."""
     advice = f"install a JDK {_OLDEST_JAVA} or newer (Debian: openjdk-17-jdk-headless) or set JAVA_HOME"
     home = os.environ.get("JAVA_HOME")
     found = find_tool("java", *([Path(home) / "bin"] if home else []))

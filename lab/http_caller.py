@@ -1,10 +1,12 @@
 """A plain HTTP client in a pod: it knows a URL, and nothing of Eureka or Kubernetes.
 
-Run as a script (`python -I -S http_caller.py FILE CALLS_A_SECOND WAY,APPLICATION,URL ...`), without anything
-of ours. `new` looks the name up and connects for each call, as `urllib` does; `open` keeps its connection, as
-pools do, and where that was closed between two calls it sends the call again on a new one, as pools do too.
-Each call becomes a line of the file: when it began (milliseconds since 1970), the way, the application, who
-answered, milliseconds, and `ok`, `ok again` (on a new connection) or what went wrong.
+Run as a script (`python -I -S http_caller.py FILE CALLS_A_SECOND WAY,APPLICATION,URL ...`), without any other
+module of the lab. `new` looks the name up and connects for each call, as `urllib` does. `open` keeps its
+connection, as pools do, and where that was closed between two calls it sends the call again on a new one, as
+pools
+do too. Each call becomes a line of the file: when it began (milliseconds since 1970), the way, the
+application, who
+answered, milliseconds, and `ok`, `ok again` (on a new connection) or the error.
 """
 
 import http.client
@@ -63,7 +65,7 @@ _WAYS = {"new": _new, "open": _open}
 
 
 def _call(way: str, application: str, url: str, pause_seconds: float, file: TextIO) -> None:
-    """Call again and again."""
+    """Call a URL again and again, and write each call into the file."""
     call = _WAYS[way](url)
     following = time.monotonic()
     while True:
@@ -83,7 +85,7 @@ def _call(way: str, application: str, url: str, pause_seconds: float, file: Text
 
 
 def main(path: str, per_second: str, *orders: str) -> None:
-    """Follow all orders at once, until somebody ends the process."""
+    """Follow all orders at once, until the process is ended."""
     with Path(path).open("w", encoding="utf-8") as file:
         threads = [
             threading.Thread(target=_call, args=(*order.split(",", 2), 1 / float(per_second), file))

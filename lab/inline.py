@@ -1,10 +1,11 @@
 """The Pulumi CLI on projects in Python, without a language host.
 
 In a project's folder, `python -P lab/inline.py <the CLI> up --yes` does what `pulumi up --yes` does. The
-program runs as an inline program of the Automation API does: the CLI is asked to call the SDK's own language
-server. A child serves that, with the interpreter, the working directory, the environment and the path of
-modules that a language host gives to a program. This process becomes the CLI, so that signals, exit code and
-process id are the CLI's. It imports nothing of the lab: a project may have another version of our package.
+program runs like an inline program of the Automation API: the CLI is asked to call the SDK's own language
+server. A child process serves that, with the interpreter, the working directory, the environment and the
+module
+path that a language host gives to a program. This process becomes the CLI, so that signals, exit code and
+process id are the CLI's. It imports nothing of the lab: a project may have another version of the package.
 """
 
 import os
@@ -20,7 +21,7 @@ from typing import Any
 import yaml
 
 PYTHON = "PULUMI_PYTHON_CMD"
-"""The variable by which a language host's own program for dynamic providers names the interpreter."""
+"""Environment variable by which a language host's own program for dynamic providers names the interpreter."""
 
 _RUN_PROGRAMS = frozenset({"up", "preview", "refresh", "destroy"})
 _SERVE = "serve"
@@ -28,9 +29,10 @@ _LOOK_SECONDS = 0.05
 
 
 def program_in(file: Path) -> Callable[[], None]:
-    """Return what runs a file as a program, in any thread.
+    """Return a function that runs a file as a program, in any thread.
 
-    `runpy` exchanges `sys.argv` and `sys.modules["__main__"]` while it runs, and a process has one of each.
+    `runpy` exchanges `sys.argv` and `sys.modules["__main__"]` while it runs, and a process has only one of
+    each.
     """
 
     def run() -> None:
@@ -41,7 +43,7 @@ def program_in(file: Path) -> Callable[[], None]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Become the CLI, with a language server beside it where the command may run a program in Python."""
+    """Become the CLI, with a language server beside it if the command may run a program in Python."""
     cli, *words = arguments
     environment = dict(os.environ)
     project = Path.cwd() / "Pulumi.yaml"
@@ -59,7 +61,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _interpreter(runtime: str | Mapping[str, Any]) -> str | None:
-    """The interpreter of a project's environment, else this one; None where its language is another."""
+    """Return the interpreter of a project's environment, else this one; None if its language is another."""
     name, options = (runtime, {}) if isinstance(runtime, str) else (runtime["name"], runtime.get("options"))
     if name != "python":
         return None
@@ -68,7 +70,7 @@ def _interpreter(runtime: str | Mapping[str, Any]) -> str | None:
 
 
 def _start_server(python: str, folder: Path) -> str:
-    """Start a language server that runs a folder's program until this process ends; its port."""
+    """Start a language server that runs a folder's program until this process ends; return its port."""
     readable, writable = os.pipe()
     command = [python, "-P", __file__, _SERVE, str(writable), str(os.getpid())]
     subprocess.Popen(command, cwd=folder, pass_fds=[writable])

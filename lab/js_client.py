@@ -1,6 +1,6 @@
-"""eureka-js-client, as npm installs it by a lock file, once, into the cache.
+"""The Node client eureka-js-client, installed once into the cache by npm with a lock file.
 
-A client in Node for the tests of foreign clients: nobody else needs Node.
+The tests of foreign clients use it; nothing else needs Node.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ class NodeMissing(LabError):
 
 
 def provide_js_client() -> list[str]:
-    """The command that runs the client; its argument is the client's configuration as JSON.
+    """Return the command that runs the client; its argument is the client's configuration as JSON.
 
     Raises NodeMissing when Node, or npm to install it with, is missing.
     """

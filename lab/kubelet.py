@@ -1,6 +1,6 @@
 """The kubelets of the lab's nodes: they keep the nodes ready and run every pod that is bound to one.
 
-In the place of kwok, where pods shall be real: see :mod:`lab.pod`. Runs only inside a network of the lab's
+They replace kwok where pods shall be real: see :mod:`lab.pod`. They run only inside a network of the lab's
 own.
 """
 
@@ -23,9 +23,9 @@ _END_SECONDS = 10.0
 
 
 class Kubelet:
-    """Plays these nodes until it is stopped; then all pods' processes are killed and the API hears nothing.
+    """The kubelet of these nodes until :meth:`stop`, which kills all pods' processes without telling the API.
 
-    :ivar lives: of every pod that it has seen, in the order of their starts.
+    :ivar lives: lives of all pods that it has seen, in the order of their starts.
     """
 
     def __init__(self, kubeconfig: Path, nodes: Sequence[str], log_directory: Path) -> None:
@@ -47,11 +47,11 @@ class Kubelet:
 
     @property
     def has_ending_pods(self) -> bool:
-        """Return whether a pod that was deleted has not ended yet."""
+        """True if a deleted pod has not ended yet."""
         return any(life.deleted_at and not life.gone_at for life in list(self.lives))
 
     def start(self) -> None:
-        """Begin."""
+        """Start to run pods, and to send the nodes' heartbeats."""
         self._heart.start()
         self._reflector.start()
 

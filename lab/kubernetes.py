@@ -1,6 +1,7 @@
-"""A real Kubernetes control plane without containers: etcd, the API server with RBAC, the controllers, the
-scheduler, and kwok, which plays the kubelets of nodes that do not exist (or a kubelet of the lab's own, whose
-pods are real processes).
+"""A real Kubernetes control plane without containers: etcd, the API server with RBAC, the controllers and the
+scheduler.
+
+kwok plays the kubelets of nodes that do not exist, or a kubelet of the lab's own runs pods as real processes.
 
 The API server signs its own certificate, and its TLS key also signs the tokens of ServiceAccounts. Nothing
 listens beyond 127.0.0.1, and no address of the machine is looked up, so that it also runs in an empty network
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
     from lab.kubelet import Kubelet
 
 Pods = Literal["played", "real"]
-"""By kwok, which only writes their status; or as processes, by a kubelet of the lab's own."""
+"""The kind of a lab's pods: `played` by kwok, which only writes their status, or `real` processes of a
+kubelet.
+"""
 
 _ISSUER = "https://kubernetes.default.svc.cluster.local"
 _SERVICE_ADDRESSES = "10.96.0.0/16"  # apart from the pods' addresses, which kwok counts up from 10.0.0.1
@@ -50,7 +53,7 @@ _AUDIT_POLICY = {
 
 
 class Kubernetes:
-    """The servers of one control plane, and what a client needs to reach it."""
+    """The servers of one control plane, and the files that a client needs to reach it."""
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class Kubernetes:
         self.ca_file = self._certificates / "ca.crt"
         self.kubeconfig = directory / "kubeconfig"
         self.audit_log = directory / "logs" / "audit.log"
-        """What ServiceAccounts asked of the API server, one JSON object a line."""
+        """File with the requests of ServiceAccounts to the API server, one JSON object a line."""
 
         etcd_port, etcd_peer_port, manager_port, scheduler_port, kwok_port = free_ports(5)
         logs = directory / "logs"
@@ -110,19 +113,19 @@ class Kubernetes:
 
     @property
     def processes(self) -> list[Process]:
-        """All that run beside the API server come after it."""
+        """All processes in their starting order: etcd, the API server, then those that need it."""
         kwok = [self.kwok] if self._pods == "played" else []
         return [self.etcd, self.api_server, self.controller_manager, self.scheduler, *kwok]
 
     @property
     def kubelet(self) -> Kubelet:
-        """Return the kubelet that runs the pods where they are real."""
+        """Kubelet that runs the pods where they are real."""
         if self._kubelet is None:
             raise LabError('this lab has no kubelet, or is not running: use Lab(pods="real")')
         return self._kubelet
 
     def start(self) -> None:
-        """Start all, each as soon as what it needs is there, and wait until pods could run."""
+        """Start all processes, each as soon as those that it needs are ready, and wait for them."""
         self.start_api()
         clients = self.processes[2:]
         for process in clients:
@@ -139,7 +142,7 @@ class Kubernetes:
             process.wait_until_ready()
 
     def stop_kubelet(self) -> None:
-        """Kill every real pod."""
+        """Stop the kubelet of real pods, which kills every pod."""
         if self._kubelet is not None:
             self._kubelet.stop()
             self._kubelet = None
@@ -159,16 +162,18 @@ class Kubernetes:
         self.ca_file.write_text(chain[-1])
 
     def lose_everything(self) -> None:
-        """Kill the API server and etcd and throw their data away; :meth:`start_api` makes a new cluster."""
+        """Kill the API server and etcd and delete their data; :meth:`start_api` makes a new cluster."""
         kill_all([self.api_server, self.etcd])
         shutil.rmtree(self._directory / "etcd")
 
     def add_node(self, number: int) -> None:
-        """Make the node `node-<number>`, which kwok then plays (a kubelet has its nodes from the start)."""
+        """Create the node `node-<number>`, which kwok then plays (a real kubelet knows only its first
+        nodes).
+        """
         self.request("POST", "/api/v1/nodes", _node(number))
 
     def wait_until_pods_run(self) -> None:
-        """Wait for the nodes, and let one pod come and go.
+        """Wait for the nodes, then create and delete one pod.
 
         kwok makes its pool of pod addresses when it first needs one, and two first pods at once would make
         two pools and get the same address.
@@ -188,8 +193,8 @@ class Kubernetes:
         wait_until(lambda: not self.request("GET", pods)["items"], "the first pod to go", _READY_SECONDS)
 
     def _is_ready_for_pods(self) -> bool:
-        """Return whether the nodes are ready and the default ServiceAccount, without which no pod is
-        admitted, is there.
+        """Return whether the nodes are ready and the default ServiceAccount, which every pod needs,
+        exists.
         """
         accounts = self.request("GET", "/api/v1/namespaces/default/serviceaccounts")["items"]
         if not any(account["metadata"]["name"] == "default" for account in accounts):
@@ -198,8 +203,8 @@ class Kubernetes:
         return len(nodes) == self._nodes and all(_is_node_ready(node) for node in nodes)
 
     def request(self, method: str, path: str, body: object = None) -> Any:
-        """One request as the administrator; the decoded answer, or a LabError with the API server's own
-        words.
+        """Send a request as the administrator; return the decoded answer, or raise LabError with the API
+        server's answer.
         """
         with requests.Session() as session:
             session.trust_env = False
@@ -359,9 +364,7 @@ def _is_node_ready(node: Mapping[str, Any]) -> bool:
 
 
 def _answering(url: str) -> Callable[[], bool]:
-    """A readiness check: does the URL answer 200? Whose certificate it is does not matter on a port of our
-    own.
-    """
+    """Return a readiness check: whether the URL answers 200, with any certificate."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""One lab: its servers, started together on ports that nobody else has, and gone when it is left."""
+"""One lab: servers started together on ports of their own, and ended with the block."""
 
 import atexit
 import os
@@ -31,19 +31,21 @@ _WISHES = (
 
 
 class Lab:
-    """Real servers for as long as the block runs: `with Lab(eureka=3) as lab:`.
+    """Real servers that run during the block: `with Lab(eureka=3) as lab:`.
 
     `eureka` servers (0 to 3, peers of each other) and, unless `kubernetes` is False, a control plane with
-    `nodes` kwok nodes (`node-1` in zone-a, `node-2` in zone-b ...). `pods="real"` has a kubelet of the lab's
-    own run the pods instead, as processes with addresses of their own; the lab must then be started in a
+    `nodes` kwok nodes (`node-1` in zone-a, `node-2` in zone-b ...). With `pods="real"` a kubelet of the lab's
+    own runs the pods instead, as processes with addresses of their own; the lab must then be started in a
     network of its own (`lab.netns`). `eureka_settings` are Spring properties for every Eureka server and win
     over the lab's own. `security`: `none`; `basic` asks for EUREKA_USER and EUREKA_PASSWORD; `csrf` does too
     and answers 403 to every write. The servers run with the defaults that users have; `quick_view=True` takes
-    their read-only cache away, so that a list shows at once what was written: for who says why it cannot wait
-    half a minute, or read by instance. `register_with_eureka=True` makes the servers clients of each other,
-    so that one which restarts copies its peers' registry. `eureka_heap_mib` is each server's memory for
-    objects: the default does for some ten thousand instances. Raises LabError when a server cannot be
-    provided or started.
+    their read-only cache away, so that a list shows every write at once: for tests that can neither wait half
+    a
+    minute nor read by instance, and say why. `register_with_eureka=True` makes the servers clients of each
+    other,
+    so that one which restarts copies its peers' registry. `eureka_heap_mib` is each server's heap: the
+    default
+    suffices for some ten thousand instances. Raises LabError when a server cannot be provided or started.
     """
 
     def __init__(
@@ -103,7 +105,7 @@ class Lab:
         self.stop(keep_logs=error is not None and not isinstance(error, _WISHES))
 
     def start(self) -> None:
-        """Provide the programs, start all servers side by side and wait until they are of use."""
+        """Provide the programs, start all servers side by side and wait until they are ready for use."""
         if self._directory is None:
             _sweep_left_overs()
             self._directory = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
@@ -136,7 +138,7 @@ class Lab:
 
     @property
     def directory(self) -> Path:
-        """The lab's scratch directory; `logs` lies in it."""
+        """The lab's scratch directory, which contains `logs`."""
         if self._directory is None:
             raise LabError("this lab is not running: use it inside `with Lab() as lab:`")
         return self._directory
@@ -169,7 +171,7 @@ class Lab:
 
     @property
     def ca_file(self) -> Path:
-        """The certificate of the authority that signed the API server's."""
+        """File with the certificate of the authority that signed the API server's certificate."""
         return self.kubernetes.ca_file
 
     @property
@@ -194,11 +196,11 @@ class Lab:
 
     @property
     def kubectl(self) -> Path | None:
-        """kubectl, where one is on PATH or in the cache."""
+        """Path of kubectl on PATH or in the cache; None where it is missing."""
         return find_kubectl()
 
     def service_account_kubeconfig(self, namespace: str, name: str, path: Path) -> Path:
-        """Write a kubeconfig with a token of that ServiceAccount, to run something with its rights only."""
+        """Write a kubeconfig with a token of that ServiceAccount, to run a program with its rights only."""
         return self.kubernetes.service_account_kubeconfig(namespace, name, path)
 
     def _start(self) -> None:
@@ -240,7 +242,7 @@ class Lab:
             say(f"Kubernetes can run pods on {self._nodes} nodes after {stopwatch}")
 
     def _choose_ports(self) -> tuple[list[int], int]:
-        """The Eureka servers' ports and the API server's; a LabError when a fixed one is taken."""
+        """Return the Eureka servers' ports and the API server's; raise LabError when a fixed one is taken."""
         eureka_ports = list(self._ports.eureka[: self._eureka_count])
         for number, port in enumerate(eureka_ports, start=1):
             require_free(port, f"Eureka server {number}")
@@ -251,7 +253,7 @@ class Lab:
 
 
 def _sweep_left_overs() -> None:
-    """Remove the scratch directories of labs whose process was killed; what was kept for its logs stays."""
+    """Remove the scratch directories of labs whose process was killed, but not those kept for their logs."""
     for directory in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         found = re.match(rf"{_PREFIX}(\d+)-", directory.name)
         if found and not (directory / _KEPT).exists() and not _runs(int(found.group(1))):

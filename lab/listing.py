@@ -1,7 +1,7 @@
-"""The present content of a lab's server, as only tests may ask for it.
+"""Uncached reads of a lab's Eureka server, by ways that only tests may use.
 
 A server's lists are up to half a minute old, and it keeps each list that it was ever asked for. Its front
-page is made again for each request, and names all instances; what is known of each is read by its id, past
+page is made anew for each request, and names all instances; the details of each are read by its id, past
 the caches too.
 """
 
@@ -26,15 +26,15 @@ from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.waiting import wait_until
 
 _HEADERS = urllib3.make_headers(basic_auth=f"{EUREKA_USER}:{EUREKA_PASSWORD}")
-"""Credentials, which a server that asks for none ignores."""
+"""Headers with credentials, which a server without authentication ignores."""
 
 _servers = urllib3.PoolManager(timeout=30, retries=urllib3.Retry(total=1, redirect=0, status=0))
 _numbers = itertools.count(1)
 
 LISTED_WITHIN_SECONDS = 240.0
-"""For so long who waits for a list must wait.
+"""Longest time in seconds that a change may take to appear in a server's list.
 
-What changes in the moment in which a server renders a list is not in it for three minutes.
+A change at the moment in which a server renders a list appears only three minutes later.
 """
 
 _HEADING = "Instances currently registered with Eureka"
@@ -45,13 +45,13 @@ Key = tuple[str, str]
 
 
 def listed_now(url: str, application: str = "") -> list[Instance]:
-    """Return the server's instances, or those of one application, past its caches."""
+    """Return the instances that a server holds, or those of one application, past its caches."""
     read = (_read(url, key) for key in held_now(url, application))
     return [one for one in read if one is not None]
 
 
 def held_now(url: str, application: str = "") -> list[Key]:
-    """Application and id of each, also of those whose leases lapsed and that were not evicted yet."""
+    """Return application and id of each instance, including lapsed ones that were not evicted yet."""
     parts = urlsplit(url)
     page = _get(f"{parts.scheme}://{parts.netloc}/", "text/html")
     if page is None or _HEADING not in page:
@@ -60,7 +60,7 @@ def held_now(url: str, application: str = "") -> list[Key]:
 
 
 def keys_on(page: str) -> Iterator[Key]:
-    """The instances that a server's front page names: a line each, in the row of their application."""
+    """Yield the instances that a server's front page names: a line each, in the row of their application."""
     application = ""
     for line in page.partition(_HEADING)[2].partition("</table>")[0].splitlines():
         text = line.strip()
@@ -73,7 +73,9 @@ def keys_on(page: str) -> Iterator[Key]:
 
 
 def wait_listed(url: str, instances: Iterable[Instance]) -> None:
-    """Wait until the list that every client gets of a server shows these: half a minute with its defaults."""
+    """Wait until a server's cached list, which every client gets, shows these instances: half a minute
+    with its defaults.
+    """
     keys = {one.key for one in instances}
 
     def shows() -> bool:
@@ -88,11 +90,12 @@ def wait_listed(url: str, instances: Iterable[Instance]) -> None:
 
 
 def listed_at_once(url: str, session: requests.Session) -> list[Instance]:
-    """Return a server's content in one answer: for callers that list hundreds of instances many times a
+    """Return a server's instances in one answer: for callers that list hundreds of instances many times a
     second.
 
-    Only for a server with ``quick_view=True`` that ends with its test: the list is one for a region that
-    nobody asked for before, and the server keeps each of them, for good where it has its read-only cache.
+    Only for a server with ``quick_view=True`` that ends with its test: each call lists a new made-up region,
+    and the
+    server keeps each of these lists, for good where it has its read-only cache.
     """
     answer = session.get(
         f"{url}/apps",
@@ -105,7 +108,7 @@ def listed_at_once(url: str, session: requests.Session) -> list[Instance]:
 
 
 def _read(url: str, key: Key) -> Instance | None:
-    """One instance; None where it is gone meanwhile."""
+    """Return one instance; None if the server does not hold it any more."""
     text = _get(f"{url}/apps/{key[0]}/{quote(key[1], safe='')}", "application/json")
     return None if text is None else instance_from_json(json.loads(text)["instance"])
 

@@ -1,6 +1,6 @@
-"""A machine outside of the cluster: a server on an address of its own, which registers itself in Eureka.
+"""A machine outside of the cluster: a server at an address of its own, which registers itself in Eureka.
 
-As a Spring application's it is asked to leave before it ends. Only inside a network of the lab's own
+Like a Spring application, it leaves Eureka before it ends. It runs only inside a network of the lab's own
 (:mod:`lab.netns`).
 """
 
@@ -24,13 +24,13 @@ _ADDRESS = "10.20.{}.{}"  # of lab.netns.MACHINE_NETWORK
 _WEB = Path(__file__).parent / "web.py"
 _LOOK_SECONDS = 1.0
 _LEASE_SECONDS = 900
-"""No machine lives for longer, so that none renews."""
+"""Seconds of a machine's Eureka lease: longer than any machine lives, so that none has to renew."""
 
 _numbers = itertools.count(1)
 
 
 class Machine:
-    """Runs from :meth:`start` to :meth:`stop`; its address stays until :meth:`close`.
+    """A server that runs from :meth:`start` to :meth:`stop`; its address stays until :meth:`close`.
 
     :ivar life: its events and their times; its deletion begins when it leaves Eureka.
     """
@@ -53,7 +53,7 @@ class Machine:
         self._process: Process | None = None
 
     def start(self) -> None:
-        """Start it; once this returns it answers, and nobody knows of it."""
+        """Start the server and wait until it answers; it is not registered yet."""
         self._sandbox.__enter__()
         environment = {"PATH": os.environ.get("PATH", ""), "PORT": str(PORT), "SAYS": self.life.address}
         self._process = Process(
@@ -66,23 +66,23 @@ class Machine:
         self._process.start()
 
     def register(self) -> None:
-        """Register it in Eureka."""
+        """Register the machine in Eureka."""
         self._writer.register(self.instance)
         self.life.ready_at = time.time()
 
     def deregister(self) -> None:
-        """Have it leave Eureka; it goes on serving."""
+        """Deregister the machine from Eureka; it goes on serving."""
         self.life.deleted_at = time.time()
         self._writer.remove(self.instance)
 
     def stop(self) -> None:
-        """Tell it to end, and wait until it has; its address refuses connections then."""
+        """End the server and wait for its end; its address then refuses connections."""
         self.life.reported_at = time.time()
         if self._process is not None:
             self._process.stop()
 
     def close(self) -> None:
-        """Take it away, in whatever state it is."""
+        """Kill the server, if it still runs, and remove its address."""
         if self._process is not None:
             self._process.kill()
             self._process = None

@@ -1,7 +1,8 @@
 """A network of the lab's own, in which pods have real addresses: loopback, a bridge, and nothing else.
 
 The whole lab runs in this network namespace, so that its servers and its callers reach the pods as in a
-cluster, and nothing of it can be seen or reached from outside. It is gone with the last process in it. The
+cluster, and no part of it can be seen or reached from outside. The namespace ends with the last process in
+it. The
 namespaces of the pods are kept by name in a `/run` that belongs to the lab too (a mount namespace).
 """
 
@@ -24,11 +25,13 @@ BRIDGE = "lab-pods"
 POD_NETWORK = "10.0.{}.{}"
 PREFIX_LENGTH = 16
 MACHINE_NETWORK = "10.20.0.0/16"
-"""Of machines outside of the cluster, which nodes and pods reach as they reach each other."""
+"""Network of machines outside of the cluster, which nodes and pods reach as they reach each other."""
 
 _BRIDGE_ADDRESS = "10.0.255.254"
 _BRIDGE_MAC = "02:00:00:00:00:01"
-"""One of its own: else it is the lowest of its ports', and changes under pods that know it when one comes."""
+"""Fixed MAC address of the bridge: by default a bridge takes the lowest of its ports', which changes as
+ports come.
+"""
 
 _TRY_SECONDS = 20.0
 _LOOK_SECONDS = 0.5
@@ -53,7 +56,7 @@ ip link set try master {BRIDGE}
 
 
 def command_inside(command: Sequence[str]) -> list[str]:
-    """The command, to be run in a new network of the lab's own."""
+    """Return the command wrapped to run in a new network of the lab's own."""
     as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     return [
         shutil.which("unshare") or "unshare",
@@ -70,7 +73,8 @@ def command_inside(command: Sequence[str]) -> list[str]:
 
 
 def found_inside(module: str, *arguments: str) -> dict[str, Any]:
-    """Run `python -m MODULE ARGUMENTS FILE` in a network of the lab's own; what it wrote into the file.
+    """Run `python -m MODULE ARGUMENTS FILE` in a network of the lab's own; return the JSON that it wrote into
+    FILE.
 
     Its progress goes to standard error. Raises LabError when it broke down.
     """
@@ -93,12 +97,12 @@ def found_inside(module: str, *arguments: str) -> dict[str, Any]:
 
 
 def is_inside() -> bool:
-    """Return whether this process runs in such a network."""
+    """Return whether this process runs in a network of the lab's own."""
     return BRIDGE in (name for _, name in socket.if_nameindex())
 
 
 def why_not() -> str | None:
-    """Why no such network can be had on this machine, None where it can."""
+    """Return why this machine cannot have a network of the lab's own; None where it can."""
     if sys.platform != "linux":
         return "network namespaces are a thing of Linux"
     missing = [name for name in ("unshare", "nsenter", "ip", "mount") if shutil.which(name) is None]

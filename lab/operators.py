@@ -1,4 +1,4 @@
-"""The operator as a process of the lab, with nothing of this process's own Eureka or cluster."""
+"""The operator as a process of the lab, without this process's own Eureka and cluster settings."""
 
 import os
 import sys
@@ -8,9 +8,9 @@ from lab.processes import Process
 
 
 def operator_process(name: str, log: Path, **environment: str) -> Process:
-    """An operator that is not started yet, and is ready once it works or stands by.
+    """Return an operator that is not started yet, and is ready once it works or stands by.
 
-    `environment` is the form of its input, as variables; the web server is off unless that says otherwise.
+    `environment` has its settings, as variables; the web server is off unless they say otherwise.
     """
     kept = {
         key: value

@@ -4,7 +4,7 @@
 
     client -- fronts[0] -- servers[0] -- links[0, 1] -- servers[1] ...
 
-Who wants to see what a server really holds goes past the proxies, to `servers[0].url`.
+A reader of a server's true content goes past the proxies, to `servers[0].url`.
 """
 
 import itertools
@@ -40,9 +40,11 @@ Key = tuple[str, str]
 class Peering:
     """The servers and their proxies: `with Peering(directory) as eureka:`.
 
-    They ask for no password, since Spring Security would spend a tenth of a second of CPU on each request;
-    who sends one all the same is not refused, so that a log that shows it can be noticed. A server that is
-    started again is empty (`EurekaServer.start_with_copy` starts one that is not).
+    They ask for no password, since Spring Security would spend a tenth of a second of CPU on each request. A
+    client
+    that sends a password all the same is not refused, so that tests can find it in a log. A server that is
+    started
+    again is empty (`EurekaServer.start_with_copy` starts one that is not).
     """
 
     def __init__(self, log_directory: Path, settings: Mapping[str, str] = LAPSING) -> None:
@@ -93,14 +95,14 @@ class Peering:
         self.stop()
 
     def launch(self) -> None:
-        """Start all side by side, without waiting for them."""
+        """Start all proxies and servers side by side, without waiting for them."""
         for proxy in self._proxies:
             proxy.start()
         for server in self.servers:
             server.launch()
 
     def stop(self) -> None:
-        """Kill all."""
+        """Kill all servers, and stop the proxies."""
         kill_all(self.servers)
         for proxy in self._proxies:
             proxy.stop()
@@ -112,11 +114,11 @@ class Peering:
 
     @property
     def urls(self) -> list[str]:
-        """Return the URLs for clients: the proxies' URLs."""
+        """URLs for clients, which lead through the proxies."""
         return [f"http://{HOST}:{front.port}/eureka" for front in self.fronts]
 
     def heal(self) -> None:
-        """Let everything pass, and have every server run."""
+        """Let the proxies pass everything on, and have every server run."""
         for proxy in self._proxies:
             proxy.heal()
         for server in self.servers:
@@ -126,14 +128,14 @@ class Peering:
             server.wait_until_ready()
 
     def links_of(self, number: int) -> list[Proxy]:
-        """The ways between one server and the others, both directions."""
+        """Return the proxies between one server and the others, in both directions."""
         return [link for ends, link in self.links.items() if number in ends]
 
     def split(self, number: int) -> None:
-        """Cut one server off from the others, not from clients."""
+        """Cut one server off from the other servers, but not from clients."""
         for link in self.links_of(number):
             link.refuse()
 
     def listed(self, number: int) -> dict[Key, Instance]:
-        """Return a server's instances, past its caches."""
+        """Return the instances that a server holds, past its caches."""
         return {one.key: one for one in listed_at_once(self.servers[number].url, self._session)}

@@ -1,10 +1,12 @@
 """One pod as a kubelet runs it: a real process in a sandbox of its own, from its start to its end.
 
-What a kubelet does is done in its order: the process starts, readiness decides when it may be called; on
-deletion preStop runs first and counts towards the grace period, then comes SIGTERM, at the end of the grace
-period SIGKILL, and only then is the object taken away. Understood of a pod are one container with `command`,
-`env` (the pod's own name and namespace as well), an `httpGet` readiness probe and a `preStop` of `sleep` or
-`exec`.
+The order is a kubelet's: the process starts, and readiness decides when it may be called. On deletion preStop
+runs
+first and counts towards the grace period, then comes SIGTERM, at the end of the grace period SIGKILL, and
+only then
+is the object deleted. Of a pod's spec, one container is supported, with `command`, `env` (with the pod's own
+name
+and namespace), an `httpGet` readiness probe and a `preStop` of `sleep` or `exec`.
 """
 
 import http.client
@@ -28,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2
 _LEAST_GRACE_SECONDS = 2.0
-"""A kubelet grants this between a preStop that took the whole grace period and SIGKILL."""
+"""Seconds that a kubelet grants between a preStop that took the whole grace period and SIGKILL."""
 
 _FIRST_PROBE_SECONDS = 0.3
 _PROBE_TIMEOUT_SECONDS = 2.0
@@ -43,8 +45,8 @@ class Life:
     """The life of a pod, in seconds since 1970; None for an event that has not happened.
 
     :ivar ready_at: its containers were ready, whatever its readiness gates say.
-    :ivar opened_at: its readiness gates were open as well, so that it was called ready.
-    :ivar deleted_at: the kubelet read that its deletion has begun.
+    :ivar opened_at: its readiness gates were open as well, so that the pod was Ready.
+    :ivar deleted_at: the kubelet saw that its deletion has begun.
     :ivar reported_at: its process got SIGTERM.
     :ivar gone_at: its address was taken away.
     """
@@ -63,7 +65,7 @@ class Life:
 
 
 class Pod:
-    """Runs one pod on a thread of its own; `log_directory` gets what its process says."""
+    """One pod that runs on a thread of its own; `log_directory` gets its process's output."""
 
     def __init__(self, access: KubeAccess, item: Object, address: str, log_directory: Path) -> None:
         metadata = item["metadata"]
@@ -90,12 +92,12 @@ class Pod:
         self._thread = threading.Thread(target=self._run, name=f"pod-{self.life.name}", daemon=True)
 
     def start(self) -> None:
-        """Begin; a pod whose deletion has begun already ends in order too."""
+        """Start the pod; one whose deletion has begun already ends in the usual order."""
         self.saw(self._item)
         self._thread.start()
 
     def saw(self, item: Object) -> None:
-        """Its object changed; where a readiness gate did, its status follows."""
+        """Note a change of the pod's object, and write the pod's status if a readiness gate changed."""
         before, self._item = self._item, item
         if self._running is not None and open_gates(before) != open_gates(item):
             try:
@@ -107,14 +109,14 @@ class Pod:
             self._deletion.set()
 
     def removed(self) -> None:
-        """Its object is gone, by force or since all has ended: nothing is waited for."""
+        """End the pod at once, since its object is gone."""
         self._is_removed = True
         if not self._deletion.is_set():
             self.life.deleted_at = time.time()
             self._deletion.set()
 
     def join(self, timeout_seconds: float) -> None:
-        """Wait for its end."""
+        """Wait for the pod's end."""
         self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
@@ -145,7 +147,7 @@ class Pod:
             process.kill()
 
     def _end(self, process: Process, sandbox: Sandbox) -> None:
-        """preStop, SIGTERM, and SIGKILL at the end of the grace period."""
+        """Run preStop, send SIGTERM, and send SIGKILL at the end of the grace period."""
         hook = (self._container.get("lifecycle") or {}).get("preStop") or {}
         if "sleep" in hook:
             wake = time.monotonic() + float(hook["sleep"]["seconds"])
@@ -164,7 +166,7 @@ class Pod:
         self.life.was_killed = process.pid is not None
 
     def _serve_on(self, process: Process, is_over: Any) -> None:
-        """Probe on until the hook is over or the grace period is."""
+        """Go on probing until the preStop hook or the grace period is over."""
         next_probe = time.monotonic()
         while not is_over() and self._grace_left() > 0 and process.pid is not None:
             if time.monotonic() >= next_probe:
@@ -172,7 +174,7 @@ class Pod:
             time.sleep(_POLL_SECONDS)
 
     def _grace_left(self) -> float:
-        """Seconds; somebody may have shortened it meanwhile."""
+        """Return the seconds left of the grace period, which may have been shortened meanwhile."""
         if self._is_removed:
             return 0.0
         given = float(self._item["metadata"].get("deletionGracePeriodSeconds") or 0)
@@ -195,7 +197,9 @@ class Pod:
         return str(variable.get("value", ""))
 
     def _probe(self, process: Process) -> float:
-        """Look whether it is ready, and say so where that changed; seconds until the next time."""
+        """Probe the pod's readiness, and write its status if that changed; return the seconds until the
+        next probe.
+        """
         probe = self._container.get("readinessProbe") or {}
         if not probe:
             self._set_ready(process, is_ready=process.pid is not None)
@@ -231,7 +235,7 @@ class Pod:
         self._report(process)
 
     def _report(self, process: Process) -> None:
-        """Write the pod's status; one that is gone needs none."""
+        """Write the pod's status, unless the pod is gone."""
         with self._reporting:
             self._write(process)
 
@@ -268,7 +272,7 @@ class Pod:
         self._send("PATCH", "status", {"metadata": {"uid": self.uid}, "status": status})
 
     def _remove(self) -> None:
-        """All has ended: say so, and take the object away."""
+        """Write the final status of an ended pod, and delete its object."""
         if self._is_removed:
             return
         gone = [{"type": kind, "status": "False"} for kind in ("Ready", "ContainersReady")]

@@ -1,4 +1,4 @@
-"""Ports: free ones for tests, fixed ones for people, and a plain word on who holds one that is taken.
+"""Ports: free ones for tests, fixed ones for people, and a clear error that names the holder of a taken one.
 
 Free ports are drawn below the range from which the kernel takes the ports of outgoing connections: a server
 that is stopped and started again then finds its port still free.
@@ -22,7 +22,7 @@ _LISTEN = "0A"  # the state of a listening socket in /proc/net/tcp
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Fixed ports of a lab; whatever is not named here gets a free one."""
+    """Fixed ports of a lab; each server without one gets a free port."""
 
     eureka: tuple[int, ...] = ()
     api_server: int | None = None
@@ -44,7 +44,7 @@ def is_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports that are free now and that no lab on this machine has just been given."""
+    """Return different ports that are free now and that no lab on this machine has just been given."""
     found: list[int] = []
     for port in random.SystemRandom().sample(_FREE_PORTS, k=1000):
         if len(found) == count:
@@ -69,7 +69,9 @@ def _release() -> None:
 
 
 def _reserve(port: int) -> bool:
-    """Keep other labs off the port until its server listens, by a name that is gone with this process."""
+    """Reserve a port against other labs until its server listens, by a socket name that ends with this
+    process.
+    """
     if sys.platform != "linux":
         return True
     mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -97,7 +99,9 @@ def require_free(port: int, what: str) -> None:
 
 
 def holder_of(port: int) -> str | None:
-    """`process 123 (java -jar ...)`, the one that listens on the port; None where that cannot be seen."""
+    """Return the process that listens on the port, such as `process 123 (java -jar ...)`; None where that
+    is hidden.
+    """
     inodes = _listening_inodes(port)
     if not inodes:
         return None

@@ -1,7 +1,8 @@
 """One child process of the lab: started, awaited, stopped, killed, paused; it never outlives the lab.
 
-Three things hold a child to its lab. Each has a session of its own, so that a Ctrl-C in the terminal reaches
-the lab only and the lab decides. The lab stops its children when it is left. And on Linux the kernel kills a
+Three measures bind a child to its lab. Each has a session of its own, so that a Ctrl-C in the terminal
+reaches
+only the lab, which decides. The lab stops its children when its block ends. And on Linux the kernel kills a
 child when its parent dies, even by SIGKILL: a tiny wrapper asks for that (PR_SET_PDEATHSIG) and then becomes
 the server. The kernel means by "parent" the *thread* that forked, so every child is forked by one thread that
 lives as long as the process.
@@ -26,7 +27,9 @@ _TAIL_LINES = 15
 
 
 class Process:
-    """A supervised child process. `is_ready` is asked until it says yes; a crash meanwhile is an error."""
+    """A supervised child process. `is_ready` is called until it returns True; a crash meanwhile is an
+    error.
+    """
 
     def __init__(
         self,
@@ -51,13 +54,14 @@ class Process:
 
     @property
     def pid(self) -> int | None:
-        """The process id while it runs (also while it is paused), else None."""
+        """Process id while the process runs (also while it is paused), else None."""
         return self._child.pid if self._child is not None and self._child.poll() is None else None
 
     @property
     def state(self) -> str:
-        """`running`, `paused`, `not running`, or `exited with 1` and `killed by SIGSEGV` when it ended by
-        itself.
+        """State in words: `running`, `paused`, `not running`, or, after it ended by itself, `exited with 1`
+        or `killed by
+        SIGSEGV`.
         """
         if self._child is None:
             return "not running"
@@ -67,12 +71,12 @@ class Process:
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
 
     def start(self) -> None:
-        """Start and wait until ready."""
+        """Start the process and wait until it is ready."""
         self.launch()
         self.wait_until_ready()
 
     def launch(self) -> None:
-        """Start without waiting; nothing happens when it runs already."""
+        """Start the process without waiting; do nothing when it runs already."""
         if self.pid is not None:
             return
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +87,9 @@ class Process:
         self._paused = False
 
     def wait_until_ready(self) -> None:
-        """Wait until it answers; a LabError with the end of its log when it dies or takes too long."""
+        """Wait until the process is ready; raise LabError with the end of its log when it dies or takes
+        too long.
+        """
         deadline = time.monotonic() + self._ready_seconds
         while not self._is_ready():
             if self.pid is None:
@@ -100,13 +106,13 @@ class Process:
             )
 
     def wait(self) -> int:
-        """Wait for its end; the exit code."""
+        """Wait for the end of the process, and return its exit code."""
         if self._child is None:
             raise LabError(f"{self.name} was never started")
         return self._child.wait()
 
     def stop(self) -> None:
-        """Ask it to end (SIGTERM), and kill it when it has not within 15 seconds."""
+        """Send SIGTERM to the process, and kill it if it has not ended within 15 seconds."""
         if self._child is None:
             return
         self._signal(signal.SIGTERM)
@@ -118,11 +124,11 @@ class Process:
         self._child = None
 
     def terminate(self) -> None:
-        """Ask it to end (SIGTERM), and wait for nothing."""
+        """Send SIGTERM to the process, and do not wait for its end."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL, as a power cut would do it."""
+        """Send SIGKILL to the process, as sudden as a power cut."""
         if self._child is None:
             return
         self._signal(signal.SIGKILL)
@@ -130,22 +136,22 @@ class Process:
         self._child = None
 
     def restart(self) -> None:
-        """Stop, start, wait until ready."""
+        """Stop the process, start it, and wait until it is ready."""
         self.stop()
         self.start()
 
     def pause(self) -> None:
-        """Freeze it (SIGSTOP): its port stays open and nobody answers."""
+        """Freeze the process (SIGSTOP): its port stays open and nobody answers."""
         self._signal(signal.SIGSTOP)
         self._paused = self.pid is not None
 
     def resume(self) -> None:
-        """Let it go on after a pause."""
+        """Let the process go on after a pause."""
         self._signal(signal.SIGCONT)
         self._paused = False
 
     def tail(self) -> str:
-        """The end of its log, with its path, for an error message."""
+        """Return the end of the process's log, with its path, for an error message."""
         try:
             lines = self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
         except OSError:
@@ -165,7 +171,7 @@ class Process:
 
 
 def kill_all(processes: Sequence[Process]) -> None:
-    """Kill them all at once, then wait: for servers whose data is thrown away with them."""
+    """Kill all processes at once, then wait: for servers whose data is thrown away with them."""
     for process in processes:
         process._signal(signal.SIGKILL)  # noqa: SLF001 - same class, one at a time would take the sum of all ends
     for process in processes:
@@ -173,7 +179,7 @@ def kill_all(processes: Sequence[Process]) -> None:
 
 
 class _Spawner:
-    """The thread that forks every child; the module's docstring says why it must never end."""
+    """The thread that forks every child process; the module's docstring says why it must never end."""
 
     def __init__(self) -> None:
         self.process_id = os.getpid()
@@ -186,7 +192,7 @@ class _Spawner:
     def spawn(
         self, command: list[str], log: Path, directory: Path | None, environment: dict[str, str] | None
     ) -> subprocess.Popen[bytes]:
-        """Start the command with its output at the end of the log."""
+        """Start a command that appends its output to the log."""
 
         def job() -> subprocess.Popen[bytes]:
             with log.open("ab") as output:

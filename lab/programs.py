@@ -1,7 +1,7 @@
-"""Where each program of the lab comes from: PATH, the user's cache, an official download, or a build from
+"""The source of each program of the lab: PATH, the user's cache, an official download, or a build from
 source.
 
-The first that works is taken, and one line says which. Checksums are the publishers' own: the Kubernetes
+The first that works is used, and one line says which. Checksums are the publishers' own: the Kubernetes
 changelog (server archives), kubernetes-sigs/controller-tools (envtest archives), Helm's release notes; for
 etcd and kwok, whose release pages could not be read when they were written down, they were taken from
 Kubespray's and the Arch User Repository's pins of the same files. A platform without a checksum here is not
@@ -48,7 +48,7 @@ _CLUSTER = GoModule(
         "-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
     ),
 )
-"""Kubernetes' programs, etcd and kwok, which share most of what is compiled."""
+"""Module of Kubernetes' programs, etcd and kwok, which share most of their compiled packages."""
 
 _HELM = "3.21.4"
 _HELM_3_MODULE = GoModule(
@@ -104,7 +104,9 @@ def _kubernetes_server(architecture: str, sha512: str) -> Archive:
 
 
 def _envtest(architecture: str, sha512: str) -> Archive:
-    """The only official Kubernetes server for macOS; it has etcd and no controller-manager."""
+    """Return the archive of the only official Kubernetes server for macOS; it has etcd and no
+    controller-manager.
+    """
     return Archive(
         url="https://github.com/kubernetes-sigs/controller-tools/releases/download/envtest-v1.36.2/"
         f"envtest-v1.36.2-darwin-{architecture}.tar.gz",
@@ -187,10 +189,11 @@ _HELM_ARCHIVES = {
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program, the version that is built and from which package, and the oldest that is taken from PATH.
+    """A program: the version that is built, its package, and the oldest version that is accepted from PATH.
 
-    `archives` are its official downloads by platform; `asks` is how it is asked for its version: one that
-    cannot be asked is taken from PATH whatever it is.
+    `archives` are its official downloads by platform. `asks` are the arguments that print its version; a
+    program
+    without them is taken from PATH in any version.
     """
 
     name: str
@@ -203,13 +206,13 @@ class Program:
 
     @property
     def built(self) -> Path:
-        """Where the cache has it once it is built."""
+        """Path of the built program in the cache."""
         fingerprint = self.module.fingerprint(self.package)
         return cache_folder() / self.name / f"{self.version}-{fingerprint}" / self.name
 
     @property
     def archive(self) -> Archive | None:
-        """The official download for this machine."""
+        """Official download for this machine, if there is one."""
         return self.archives.get(platform_name())
 
 
@@ -294,14 +297,16 @@ PROGRAMS = {
 }
 
 SERVERS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
-"""Programs of a lab with Kubernetes; the others are provided to those who ask for them."""
+"""Programs of a lab with Kubernetes; other programs are provided on request."""
 
 TOOLS = (KUBECTL, HELM, HELM_4, PROMTOOL, COREDNS, FOREIGN_READERS, ACTIONLINT)
 """Programs that some tests run beside a lab."""
 
 
 def platform_name(system: str | None = None, machine: str | None = None) -> str:
-    """`linux-amd64`, `darwin-arm64` ...: this machine in the words of Go and of the release archives."""
+    """Return this machine's platform, such as `linux-amd64` or `darwin-arm64`, as Go and the release
+    archives name it.
+    """
     system = (system or platform.system()).lower()
     machine = (machine or platform.machine()).lower()
     machine = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386", "armv7l": "arm"}.get(machine, machine)
@@ -309,9 +314,9 @@ def platform_name(system: str | None = None, machine: str | None = None) -> str:
 
 
 def provide(names: Iterable[str], caches: Path | None = None) -> dict[str, Path]:
-    """Find, download or build the programs, saying which way each came.
+    """Find, download or build the programs, and say where each came from.
 
-    `caches` are Go's, of :func:`go_caches`: who provides more afterwards shares what was compiled.
+    `caches` are Go's, of :func:`go_caches`: later calls with the same folder share the compiled packages.
     """
     programs = [PROGRAMS[name] for name in names]
     found = {program.name: path for program in programs if (path := _on_path(program) or _in_cache(program))}
@@ -324,18 +329,18 @@ def provide(names: Iterable[str], caches: Path | None = None) -> dict[str, Path]
 
 
 def find(name: str) -> Path | None:
-    """The program on PATH or in the cache, and no effort to get it."""
+    """Return the program if it is on PATH or in the cache, without downloading or building it."""
     on_path = shutil.which(name)
     return Path(on_path) if on_path else _cached(PROGRAMS[name])
 
 
 def find_kubectl() -> Path | None:
-    """kubectl on PATH or in the cache: a lab works without."""
+    """Return kubectl if it is on PATH or in the cache: a lab works without it."""
     return find(KUBECTL)
 
 
 def _get(programs: Sequence[Program], caches: Path) -> dict[str, Path]:
-    """Download what can be had so of one module's programs, and build the rest at once."""
+    """Download those of one module's programs that have a download, and build the rest in one go."""
     with locked(programs[0].module.name):
         found: dict[str, Path] = {}
         refused: dict[str, str] = {}
@@ -395,7 +400,7 @@ def _download_folder(archive: Archive) -> Path:
 
 
 def _download(program: Program) -> str:
-    """Try the official archive; why there is none, when there is none."""
+    """Try the official archive; return why it could not be used, or "" if it was."""
     archive = program.archive
     if not downloads_allowed():
         return "downloads are switched off by EUREKUBE_NO_DOWNLOAD"

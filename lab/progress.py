@@ -1,7 +1,8 @@
-"""Progress on standard error: one line a step, and a sign of life during the long ones.
+"""Progress on standard error: one line for each step, and a sign of life during the long ones.
 
-Standard output stays free for what a command is asked for. A line is written whole, so that several threads
-or a parent and its child do not cut each other's lines.
+Standard output stays free for a command's result. A line is written whole, so that several threads, or a
+parent
+and its child, do not cut each other's lines.
 """
 
 import sys
@@ -14,13 +15,13 @@ HEARTBEAT_SECONDS = 15.0
 
 
 def say(line: str) -> None:
-    """Write one line of progress."""
+    """Write one line of progress to standard error."""
     sys.stderr.write(f"lab: {line}\n")
     sys.stderr.flush()
 
 
 class Stopwatch:
-    """Seconds since it was made."""
+    """A clock of the seconds since it was made."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()

@@ -1,7 +1,8 @@
 """A proxy in front of one HTTP server that misbehaves on request: slow, broken, mute, or not there at all.
 
-It reads whole requests and answers, so that the form of its input holds for the next request even on a
-connection that has been open for long. Connections to the server are not shared between clients.
+It reads whole requests and answers, so that an order holds for the next request even on a connection that has
+been
+open for long. Connections to the server are not shared between clients.
 """
 
 import itertools
@@ -29,32 +30,32 @@ _NO_BODY = (204, 304)
 
 
 class Fault(StrEnum):
-    """A proxy's fault of a request."""
+    """A fault with which a proxy treats requests."""
 
     NONE = "none"
     DELAY = "delay"
-    """Pass it on, but later."""
+    """Pass the request on, but later."""
 
     ANSWER = "answer"
-    """Answer in the server's place."""
+    """Answer the request in the server's place."""
 
     CUT = "cut"
-    """Pass it on and reset the connection in the middle of the answer."""
+    """Pass the request on, and reset the connection in the middle of the answer."""
 
     HANG = "hang"
-    """Take it and never answer."""
+    """Accept the request and never answer."""
 
     DRIP = "drip"
-    """Pass it on, and send its answer one byte after the other."""
+    """Pass the request on, and send its answer one byte after the other."""
 
     BLOAT = "bloat"
-    """Pass it on, and answer with less than a megabyte that decompresses to nearly a gigabyte."""
+    """Pass the request on, and answer with less than a megabyte that decompresses to nearly a gigabyte."""
 
     REFUSE = "refuse"
-    """Listen no more, and reset the connections that are open."""
+    """Stop listening, and reset the open connections."""
 
     VANISH = "vanish"
-    """Answer nothing, not even who wants to connect: as a host that is gone."""
+    """Answer nothing, not even a connection attempt, like a host that is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +65,15 @@ class _Orders:
     status_code: int = 0
     megabytes: int = 0
     after: int = 0
-    """The number of the last request that is passed on nevertheless."""
+    """Number of the last request that is still passed on without the fault."""
 
 
 class _Reset(Exception):
-    """The client's connection shall end with a reset."""
+    """Signal that the client's connection must be reset."""
 
 
 class Proxy:
-    """Stands before the server on `target_port` of this machine: `with Proxy(server.port) as front:`.
+    """A proxy before the server on `target_port` of this machine: `with Proxy(server.port) as front:`.
 
     Clients use `port` instead. With `tls` the proxy speaks TLS to them and plain HTTP to the server. `port`
     is a free one unless given. `others` are the ports of more servers: then it is a load balancer, which
@@ -119,7 +120,7 @@ class Proxy:
         self.stop()
 
     def start(self) -> None:
-        """Listen; a LabError where the port is taken."""
+        """Listen; raise LabError where the port is taken."""
         if self._listener is not None:
             return
         for one in self._deaf:
@@ -145,7 +146,7 @@ class Proxy:
         return listener
 
     def stop(self) -> None:
-        """Listen no more and end every connection."""
+        """Stop listening and end every connection."""
         self._obey(_Orders(Fault.REFUSE))
         for one in self._deaf:
             one.close()
@@ -153,12 +154,12 @@ class Proxy:
 
     @property
     def fault(self) -> Fault:
-        """Return the present fault."""
+        """Present fault."""
         return self._orders.fault
 
     @property
     def requests(self) -> int:
-        """How many requests have come so far, whatever became of them."""
+        """Number of requests that have come so far, answered or not."""
         with self._changed:
             return self._requests
 
@@ -171,43 +172,43 @@ class Proxy:
         self._obey(_Orders(Fault.DELAY, seconds=seconds))
 
     def answer(self, status_code: int) -> None:
-        """Answer everything with this status; the server hears of nothing."""
+        """Answer every request with this status; none reaches the server."""
         self._obey(_Orders(Fault.ANSWER, status_code=status_code))
 
     def cut(self) -> None:
-        """Have the server carry out each request, and reset the connection in the middle of the answer."""
+        """Pass each request on to the server, and reset the connection in the middle of the answer."""
         self._obey(_Orders(Fault.CUT))
 
     def hang(self) -> None:
-        """Accept connections and requests, and answer none; the server hears of nothing."""
+        """Accept connections and requests, and answer none; no request reaches the server."""
         self._obey(_Orders(Fault.HANG))
 
     def hang_after(self, requests: int) -> None:
-        """Pass on so many requests more, and hang from then on; ``held`` tells whether it does."""
+        """Pass `requests` more requests on, and hang afterwards; ``held`` counts the hanging ones."""
         self._obey(_Orders(Fault.HANG, after=self.requests + requests))
 
     @property
     def held(self) -> int:
-        """How many requests came after those that ``hang_after`` lets through."""
+        """Number of requests that hang since ``hang_after``."""
         with self._changed:
             is_hanging = self._orders.fault is Fault.HANG
             return max(0, self._requests - self._orders.after) if is_hanging else 0
 
     def drip(self, seconds: float = 1.0) -> None:
-        """Send each answer one byte after the other, with so much time between two of them."""
+        """Send each answer one byte after the other, with `seconds` between two bytes."""
         self._obey(_Orders(Fault.DRIP, seconds=seconds))
 
     def bloat(self, megabytes: int = 800) -> None:
-        """Send in place of each answer one that decompresses to so much."""
+        """Replace each answer by one that decompresses to `megabytes`."""
         _bloated(megabytes)
         self._obey(_Orders(Fault.BLOAT, megabytes=megabytes))
 
     def refuse(self) -> None:
-        """Be gone: new connections are refused and the open ones reset, until it heals."""
+        """Refuse new connections and reset the open ones, until :meth:`heal`."""
         self._obey(_Orders(Fault.REFUSE))
 
     def vanish(self) -> None:
-        """Be gone without a word: packets to it are lost, until it heals. On Linux only."""
+        """Lose all packets to the proxy, like a host that is gone, until :meth:`heal`; on Linux only."""
         self._obey(_Orders(Fault.VANISH))
 
     def _obey(self, orders: _Orders) -> None:
@@ -231,7 +232,7 @@ class Proxy:
                 connection.shutdown(socket.SHUT_RDWR)  # its thread wakes up and closes it
 
     def _turn_deaf(self) -> None:
-        """Listen with a queue that is full and that nobody empties: anyone who connects hears nothing."""
+        """Listen with a full queue that is never emptied: connection attempts get no answer."""
         if self._deaf:
             return
         self._deaf = [self._listen(0)]
@@ -258,7 +259,7 @@ class Proxy:
             ).start()
 
     def _attend(self, connection: socket.socket) -> None:
-        """Look after one client until either side ends it."""
+        """Serve one client until either side ends the connection."""
         try:
             if self._tls is not None:
                 connection = self._tls.wrap_socket(connection, server_side=True)
@@ -313,7 +314,7 @@ class Proxy:
                 server.close()
 
     def _drip(self, connection: socket.socket, answer: bytes, orders: _Orders) -> None:
-        """Send one byte after the other, until all is sent or other orders come."""
+        """Send one byte after the other, until all are sent or the orders change."""
         for number in range(len(answer)):
             connection.sendall(answer[number : number + 1])
             with self._changed:
@@ -321,7 +322,9 @@ class Proxy:
                     raise _Reset
 
     def _next(self, servers: dict[int, tuple[socket.socket, BinaryIO]]) -> tuple[socket.socket, BinaryIO]:
-        """The connection of one client to the server whose turn it is; the open ones are in `servers`."""
+        """Return one client's connection to the server whose turn it is; `servers` has the open
+        connections.
+        """
         for left in reversed(range(self._servers)):
             with self._changed:
                 port = next(self._turns)
@@ -338,7 +341,7 @@ class Proxy:
         raise AssertionError("unreachable")
 
     def _await_turn(self) -> _Orders:
-        """Hold a request up for as long as the orders say, and tell what is to be done with it then."""
+        """Hold a request up as long as the orders say; return the orders for it."""
         with self._changed:
             self._requests += 1
             number, arrived = self._requests, time.monotonic()
@@ -374,7 +377,7 @@ def _refusal(status_code: int) -> bytes:
 
 
 def _read_request(stream: BinaryIO) -> bytes | None:
-    """One request as it came, head and body; None at the connection's end."""
+    """Return one request as it came, head and body; None at the connection's end."""
     head, headers = _read_head(stream)
     if not head:
         return None
@@ -382,7 +385,7 @@ def _read_request(stream: BinaryIO) -> bytes | None:
 
 
 def _read_answer(stream: BinaryIO, *, is_head: bool) -> tuple[bytes, bool]:
-    """One answer as it came, and whether the connection can be used again."""
+    """Return one answer as it came, and whether the connection can be used again."""
     head, headers = _read_head(stream)
     if not head:
         raise ConnectionError("the server closed the connection")

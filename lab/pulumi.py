@@ -1,7 +1,8 @@
-"""A real Pulumi engine: the CLI, the Kubernetes plugin, YAML's language host, and what stands for Python's.
+"""A real Pulumi engine: the CLI, the Kubernetes plugin, YAML's language host, and a substitute for Python's.
 
-Each is taken from PATH or the cache, else from its official download, else, for who asks for that, built
-from source. A home in the cache keeps the user's own Pulumi out of it.
+Each is taken from PATH or the cache, else from its official download, else, on request, built from source. A
+home
+in the cache keeps the engine apart from the user's own Pulumi.
 """
 
 import hashlib
@@ -23,8 +24,10 @@ _PYTHON = "pulumi-language-python"
 
 
 def provide_pulumi(caches: Path) -> None:
-    """Find, download or build CLI, plugin, YAML host and, where Python has no host, what writes SDKs for it;
-    say which way each came. `caches` are Go's, as of :func:`lab.programs.provide`.
+    """Find, download or build the CLI, the plugin, the YAML host and, where Python has no host, the generator
+    of its SDKs.
+
+    One line says where each came from. `caches` are Go's, as of :func:`lab.programs.provide`.
     """
     cli = find_pulumi() or provide([PULUMI], caches)[PULUMI]
     missing = []
@@ -38,7 +41,9 @@ def provide_pulumi(caches: Path) -> None:
 
 
 def find_pulumi() -> Path | None:
-    """The CLI on PATH or in the cache; else the official installer's, where that can be reached."""
+    """Return the CLI on PATH or in the cache, else the one that the official installer provides, if it can
+    be reached.
+    """
     found = find(PULUMI) or _installed(PULUMI)
     if found or not downloads_allowed():
         return found
@@ -50,7 +55,9 @@ def find_pulumi() -> Path | None:
 
 
 def find_kubernetes_plugin(cli: Path) -> Path | None:
-    """The plugin on PATH, in the cache or in our own home; else the official one, if it can be reached."""
+    """Return the plugin on PATH, in the cache or in the lab's own home, else the official one, if it can
+    be reached.
+    """
     found = find(PULUMI_KUBERNETES) or _in_home(PULUMI_KUBERNETES)
     if found or not downloads_allowed():
         return found
@@ -63,8 +70,9 @@ def find_kubernetes_plugin(cli: Path) -> Path | None:
 
 
 def pulumi_environment() -> dict[str, str]:
-    """The environment for a CLI that keeps its hands off the user's own Pulumi, with all that was found on
-    its PATH: what the user's PATH has comes first.
+    """Return an environment for a CLI that leaves the user's own Pulumi alone.
+
+    Its PATH has the user's folders first, then those of all programs that were found.
     """
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("PULUMI_")}
     return {
@@ -76,7 +84,9 @@ def pulumi_environment() -> dict[str, str]:
 
 
 def pulumi_path() -> str:
-    """PATH, and after it the folders of the programs in the cache, and of what runs a dynamic provider."""
+    """Return PATH with the folders of the cached programs, and of the runner of dynamic providers, at its
+    end.
+    """
     built = map(find, (PULUMI, PULUMI_KUBERNETES, PULUMI_YAML, PULUMI_PYTHON_SDK))
     dynamic = _script(
         "pulumi-resource-pulumi-python",
@@ -88,7 +98,9 @@ def pulumi_path() -> str:
 
 
 def inline_cli(cli: Path) -> Path:
-    """A program `pulumi` by which this CLI needs no language host for Python: see :mod:`lab.inline`."""
+    """Return a program `pulumi` that runs this CLI without a language host for Python: see
+    :mod:`lab.inline`.
+    """
     return _script(PULUMI, f"'{sys.executable}' -P '{inline.__file__}' '{cli}'")
 
 
@@ -97,7 +109,7 @@ def _installation() -> Path:
 
 
 def _installed(program: str) -> Path | None:
-    """One of the programs that the official CLI comes with."""
+    """Return a program that was installed with the official CLI."""
     path = _installation() / "bin" / program
     return path if path.is_file() else None
 
@@ -113,7 +125,7 @@ def _in_home(plugin: str) -> Path | None:
 
 
 def _script(name: str, command: str) -> Path:
-    """A program in the cache that runs another one."""
+    """Write a program into the cache that runs another command; return its path."""
     text = f'#!/bin/sh\nexec {command} "$@"\n'
     program = cache_folder() / "scripts" / hashlib.sha256(text.encode()).hexdigest()[:8] / name
     if not program.exists():

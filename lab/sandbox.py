@@ -1,9 +1,10 @@
-"""A network namespace for a pod or a machine: one address on the lab's bridge, for as long as it is there.
+"""A network namespace for a pod or a machine: one address on the lab's bridge, during the sandbox's block.
 
-Everything else is reached by that bridge too: other networks' addresses, and those of Services.
+All other addresses are reached by that bridge too: those of other networks, and those of Services.
 
-As with a real pod, a process that ended leaves an address which refuses connections; once the sandbox is gone
-nobody answers for the address any more, and anyone who still calls it waits for an answer in vain.
+As with a real pod, the address refuses connections after its process has ended. Once the sandbox is gone
+nobody
+answers for the address any more, and a caller waits for an answer in vain.
 """
 
 import itertools
@@ -32,7 +33,9 @@ _numbers = itertools.count(1)
 
 
 class Sandbox:
-    """`with Sandbox("10.0.1.7") as sandbox:`; only inside a network of the lab's own (:mod:`lab.netns`)."""
+    """A network namespace: `with Sandbox("10.0.1.7") as sandbox:`; only inside a network of the lab's own
+    (:mod:`lab.netns`).
+    """
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -65,22 +68,22 @@ class Sandbox:
         _ip(f"link set {self._name} down\n")
 
     def heal(self) -> None:
-        """Bring it back."""
+        """Bring the address back into the network."""
         _ip(f"link set {self._name} up\n")
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """The command, to be run in the sandbox."""
+        """Return the command wrapped to run in the sandbox."""
         return [shutil.which("nsenter") or "nsenter", f"--net=/run/netns/{self._name}", *command]
 
     def command_with(self, files: Mapping[str, Path], command: Sequence[str]) -> list[str]:
-        """The command, to be run in the sandbox; it sees these files at these paths."""
+        """Return the command wrapped to run in the sandbox, where it sees these files at these paths."""
         mounts = [word for path, file in files.items() for word in (path, str(file))]
         mounting = ["unshare", "--mount", "sh", "-ec", _MOUNT, "sh", *mounts, "--", *command]
         return self.command(mounting)
 
 
 def _ip(lines: str, *options: str) -> None:
-    """Some lines for ip(8), in one process."""
+    """Run several lines of ip(8) in one process."""
     done = subprocess.run(
         ["ip", *options, "-batch", "-"],
         input=lines,

@@ -1,8 +1,9 @@
 """A played kube-proxy: a Service's address leads to one of its ready endpoints.
 
-A network of the lab's own has no rules of the kernel for it, so each port of a Service with a cluster IP is a
-listener on that address. As with kube-proxy a connection goes to any ready endpoint and stays with it however
-the endpoints change; nothing is tried twice; and where no endpoint is ready, a call is refused at once.
+The kernel of a network of the lab's own has no rules for Services, so each port of a Service with a cluster
+IP is a
+listener at that address. As with kube-proxy, a connection goes to any ready endpoint and stays there however
+the endpoints change; no connection is tried twice; and where no endpoint is ready, a call is refused at once.
 """
 
 import random
@@ -30,9 +31,9 @@ _ADDRESS_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class EndpointChange:
-    """An endpoint of a Service became one that is called, or one that is not.
+    """A change of an endpoint's readiness in a Service.
 
-    :ivar at: when that was known here, in seconds since 1970.
+    :ivar at: when the proxy saw it, in seconds since 1970.
     """
 
     at: float
@@ -42,9 +43,9 @@ class EndpointChange:
 
 
 class ServiceProxy:
-    """Serves all Services of the cluster that have an address: `start`, `stop`.
+    """A proxy for all Services of the cluster that have an address: `start`, `stop`.
 
-    :ivar changes: of all Services, also of those without an address, in their order.
+    :ivar changes: changes of all Services' endpoints, also of those without an address, in their order.
     """
 
     def __init__(self, kubeconfig: Path) -> None:
@@ -61,12 +62,12 @@ class ServiceProxy:
         ]
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start to watch Services and slices, and to listen at their addresses."""
         for reflector in self._reflectors:
             reflector.start()
 
     def stop(self) -> None:
-        """Accept nothing more."""
+        """Accept no more connections."""
         for reflector in self._reflectors:
             reflector.stop()
         with self._lock:
@@ -95,7 +96,7 @@ class ServiceProxy:
                 self._bring_in_line((item["metadata"]["namespace"], name))
 
     def _bring_in_line(self, key: tuple[str, str]) -> None:
-        """Have the listeners of a Service know its endpoints."""
+        """Update the listeners of a Service to its endpoints."""
         slices = [
             item
             for (namespace, _), item in self._slices.items()
@@ -121,7 +122,7 @@ class ServiceProxy:
 
 
 class _Listener:
-    """One port of one Service, while it has an endpoint that is ready."""
+    """One port of one Service, while the Service has a ready endpoint."""
 
     def __init__(self, service: tuple[str, str], place: Target) -> None:
         self.service = service
@@ -131,7 +132,7 @@ class _Listener:
         threading.Thread(target=self._accept, name=f"service-{service[1]}", daemon=True).start()
 
     def close(self) -> None:
-        """Refuse from now on; what is connected stays so."""
+        """Refuse new connections; present ones go on."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -163,7 +164,7 @@ def _carry(connection: socket.socket, target: Target) -> None:
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:
-    """Carry bytes one way, and then the news that there are no more."""
+    """Carry bytes one way, and then their end."""
     with suppress(OSError):
         while data := source.recv(_CHUNK):
             target.sendall(data)
@@ -172,7 +173,7 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 
 def own_address(address: str) -> None:
-    """Have this network answer for an address, as every node does for the Services'."""
+    """Make this network answer for an address, as every node does for those of Services."""
     done = subprocess.run(
         ["ip", "address", "replace", f"{address}/32", "dev", "lo"],
         capture_output=True,
@@ -189,7 +190,7 @@ def _key(item: Object) -> tuple[str, str]:
 
 
 def _ready_addresses(item: Mapping[str, Any]) -> list[str]:
-    """The addresses of a slice that are called; only the first of an endpoint counts."""
+    """Return the addresses of a slice's ready endpoints, the first address of each."""
     return [
         one["addresses"][0]
         for one in item.get("endpoints") or ()
@@ -198,7 +199,9 @@ def _ready_addresses(item: Mapping[str, Any]) -> list[str]:
 
 
 def _targets(service: Object, slices: list[Object]) -> dict[Target, list[Target]]:
-    """Where each address and port of a Service leads; a slice's port is the Service's of the same name."""
+    """Return the endpoints of each address and port of a Service; ports of Service and slice match by
+    name.
+    """
     address = service["spec"].get("clusterIP")
     if not address or address == "None":
         return {}

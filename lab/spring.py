@@ -1,8 +1,10 @@
 """Real Spring applications, packaged once by Maven and asked over HTTP: a Spring Cloud client, and a Spring
-Boot Admin server.
+Boot Admin
+server.
 
-Packaged like the Eureka server: kept in the cache under a hash of their sources, unpacked and with an archive
-of their loaded classes. Their caches are as they are by default unless `settings` say otherwise.
+Like the Eureka server's, their packages are kept in the cache under a hash of their sources, unpacked and
+with an
+archive of their loaded classes. Their caches have the default settings unless `settings` say otherwise.
 """
 
 import hashlib
@@ -28,7 +30,7 @@ _JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "
 
 
 class SpringClientMissing(LabError):
-    """Neither packaged yet nor can it be: Java or Maven is missing."""
+    """The Spring application is not packaged, and cannot be: Java or Maven is missing."""
 
 
 class _SpringApplication(Process):
@@ -75,7 +77,7 @@ class _SpringApplication(Process):
         self._session.close()
 
     def get(self, path: str) -> requests.Response:
-        """One request to the application."""
+        """Send one GET request to the application."""
         return self._session.get(
             f"http://{HOST}:{self.port}{path}", headers={"Accept": "application/json"}, timeout=30
         )
@@ -95,13 +97,16 @@ class SpringAdmin(_SpringApplication):
 
 
 class SpringClient(_SpringApplication):
-    """The application of `spring-client/`: what callers see in Eureka, and their calls."""
+    """The application of `spring-client/`: it shows the instances that callers see in Eureka, and makes
+    calls.
+    """
 
     _project = _CLIENT
     _ready_path = "/netflix/nobody"
 
     def begin_calls(self, balanced: Sequence[str], feign: Sequence[str], per_second: int, file: Path) -> None:
-        """Have it call `http://<application>/` so often a second each, until it is asked to end that.
+        """Make the client call `http://<application>/` of each application `per_second` times a second, until
+        `end_calls`.
 
         `balanced` through a RestClient with Spring Cloud LoadBalancer, `feign` through OpenFeign. Every call
         becomes a line of the file: see `spring-client/`'s `Calls`.
@@ -115,7 +120,7 @@ class SpringClient(_SpringApplication):
         self._check(self._session.post(f"http://{HOST}:{self.port}/calls", json=orders, timeout=120))
 
     def end_calls(self) -> None:
-        """No further calls; once this returns the file has all, also those that were under way."""
+        """End the calls; afterwards the file has all of them, including those that were under way."""
         self._check(self._session.delete(f"http://{HOST}:{self.port}/calls", timeout=120))
 
     def _check(self, answer: requests.Response) -> None:
@@ -124,12 +129,12 @@ class SpringClient(_SpringApplication):
 
 
 def provide_spring_client() -> tuple[Path, Java]:
-    """The folder of the packaged client, from the cache or made by Maven, and the Java to run it."""
+    """Return the folder of the packaged client, from the cache or made by Maven, and the Java to run it."""
     return _provide(_CLIENT)
 
 
 def provide_spring_admin() -> tuple[Path, Java]:
-    """The same of the Spring Boot Admin server."""
+    """Return the folder of the packaged Spring Boot Admin server, and the Java to run it."""
     return _provide(_ADMIN)
 
 

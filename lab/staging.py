@@ -1,4 +1,4 @@
-"""A stage: what is started in steps for a ``with`` statement, and ended where one of the steps fails."""
+"""A stage: servers and clients started in steps by a ``with`` statement, and all ended where a step fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CRDS = Path(__file__).parents[1] / "crds"
 
 
 class Staged(ABC):
-    """Everything that stands ready before something happens: ``with`` one of these.
+    """A stage that is prepared when its ``with`` block begins, and ended with it.
 
     :ivar lab: the servers, and ``cluster`` their Kubernetes: for :meth:`prepare` to set.
     :ivar call_files: the files into which callers write their calls.
@@ -34,7 +34,7 @@ class Staged(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Start everything; what must be ended is put on :attr:`ends` as soon as it is there."""
+        """Start all parts, and put the end of each on :attr:`ends` as soon as it is started."""
 
     def __enter__(self) -> Self:
         try:
@@ -53,12 +53,12 @@ class Staged(ABC):
         self.ends.__exit__(error_type, error, traceback)
 
     def install_crds(self) -> None:
-        """Have the cluster know our kinds."""
+        """Install Eurekube's CRDs in the cluster."""
         for path in CRDS.glob("*.yaml"):
             self.cluster.install_crd(yaml.safe_load(path.read_text()))
 
     def caller(self, eureka: Lab, name: str, **settings: str) -> SpringClient:
-        """A Spring client that registers nothing, launched; wait until it is ready."""
+        """Launch a Spring client that registers nothing; the caller must wait until it is ready."""
         client = SpringClient(
             eureka.eureka_urls,
             name=name,

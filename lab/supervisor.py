@@ -1,7 +1,7 @@
 """The lab that stays up: a detached process that holds the servers, and the files by which others find it.
 
-In the folder (`.lab`) lie `lab.json` (who runs where), `kubeconfig`, the logs, and `lock`, which the
-supervisor holds for as long as it lives: a lab is up when the lock is taken, whatever the files say.
+The folder (`.lab`) has `lab.json` (the servers' state), `kubeconfig`, the logs, and `lock`, which the
+supervisor holds as long as it lives: a lab is up when the lock is taken, whatever the files say.
 """
 
 import fcntl
@@ -44,12 +44,12 @@ _STOP_SECONDS = 30
 _ROOT = Path(__file__).parent.parent
 
 NAMED_SECONDS = 2.0
-"""So long a supervisor that begins may take to write down who it is."""
+"""Seconds that a new supervisor may take to write its process id into the lock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One server as `lab.json` tells of it; `pid` is None when it does not run."""
+    """One server in `lab.json`; `pid` is None when it does not run."""
 
     name: str
     state: str
@@ -60,7 +60,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The content of `lab.json`."""
+    """The content of `lab.json`: the supervisor, the URLs and the servers of a running lab."""
 
     supervisor_pid: int
     eureka_urls: list[str]
@@ -70,13 +70,13 @@ class State:
 
 
 class Stopped(KeyboardInterrupt):
-    """SIGTERM, SIGHUP or Ctrl-C: somebody wishes the lab to end."""
+    """SIGTERM, SIGHUP or Ctrl-C: the lab shall end."""
 
 
 def supervisor_pid(folder: Path) -> int | None:
-    """The process that holds the lab of this folder, None when it is not up.
+    """Return the process id of the supervisor of this folder's lab; None when it is not up.
 
-    :raises LabError: there is one, and it does not say which. No number of that kind may reach a signal:
+    :raises LabError: the lock is held, but names no valid process id. Only a valid one may be sent a signal:
         0 would be our own process group, and -1 everybody.
     """
     deadline = time.monotonic() + NAMED_SECONDS
@@ -99,7 +99,7 @@ def supervisor_pid(folder: Path) -> int | None:
 
 
 def what_is_left(folder: Path) -> str:
-    """Return the leftovers of an interrupted command, in words."""
+    """Return, in words, what an interrupted command has left running."""
     try:
         pid = supervisor_pid(folder)
     except LabError as error:
@@ -119,7 +119,9 @@ def read_state(folder: Path) -> State | None:
 
 
 def start_detached(folder: Path, eureka: int, *, ports: Ports) -> State:
-    """Start a supervisor, show its progress, come back when its lab is ready; take it down if interrupted."""
+    """Start a supervisor, show its progress, and return when its lab is ready; take it down if
+    interrupted.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "supervisor.log"
     command = [
@@ -161,7 +163,7 @@ def start_detached(folder: Path, eureka: int, *, ports: Ports) -> State:
 
 
 def run_in_foreground(folder: Path, eureka: int, *, ports: Ports, report: Callable[[State], None]) -> None:
-    """Hold a lab until a signal comes. The folder is left as it was found, but for logs after an error."""
+    """Run a lab until a signal comes, then restore the folder, except for logs after an error."""
     folder.mkdir(parents=True, exist_ok=True)
     with _holding_lock(folder):
         _clean(folder, spare=("lock", "supervisor.log"))
@@ -204,7 +206,7 @@ def _is_file_at(file: TextIO, path: Path) -> bool:
 
 
 def stop(folder: Path) -> bool:
-    """Take the lab of this folder down and clear it away; whether one was up."""
+    """Take the lab of this folder down and clean the folder; return whether one was up."""
     pid = supervisor_pid(folder)
     if pid is not None:
         os.kill(pid, signal.SIGTERM)
@@ -219,8 +221,9 @@ def stop(folder: Path) -> bool:
 
 
 class raising_on_signals:  # noqa: N801 - reads as a function where it is used
-    """Within the block, the first SIGTERM, SIGHUP or Ctrl-C raises Stopped; later ones do not disturb the
-    clean-up.
+    """A context manager in whose block the first SIGTERM, SIGHUP or Ctrl-C raises Stopped.
+
+    Later signals do not disturb the clean-up.
     """
 
     _NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -239,7 +242,7 @@ class raising_on_signals:  # noqa: N801 - reads as a function where it is used
 
 
 def _watch(lab: Lab, folder: Path, report: Callable[[State], None]) -> None:
-    """Write down how the servers are, at once and whenever that changes."""
+    """Write the servers' state into `lab.json`, at once and whenever it changes."""
     known = _state_of(lab)
     _write_state(folder, known)
     report(known)
@@ -280,7 +283,7 @@ def _write_state(folder: Path, state: State) -> None:
 
 
 def _clean(folder: Path, spare: tuple[str, ...] = ()) -> None:
-    """Remove what a lab writes, and the folder if nothing else is in it: other files are not ours."""
+    """Remove the files that a lab writes, and the folder if no other files are in it."""
     for name in _OURS:
         if name in spare:
             continue

@@ -1,7 +1,7 @@
-"""A proxy for bytes that nobody looks into, such as TLS: open, broken, silent, or closed.
+"""A proxy for bytes that it does not interpret, such as TLS: open, broken, silent, or closed.
 
 Unlike :class:`~lab.proxy.Proxy` it ends no TLS and knows no requests, so that clients see the server's own
-certificate, and a watch that lasts for minutes goes through as it is.
+certificate, and a watch that lasts for minutes passes unchanged.
 """
 
 import socket
@@ -17,11 +17,13 @@ _CONNECT_SECONDS = 2.0
 
 
 class TcpProxy(Proxy):
-    """Stands before the server on `target_port`; clients use `port`.
+    """A proxy before the server on `target_port`; clients use `port`.
 
-    It can `refuse`, `hang` (no byte comes through, on no connection), `cut` (once, all connections that are
-    open) and `mute` (the connections that are open fall silent for good, as when a firewall forgot them;
-    new ones work). What was silent is reset when it heals.
+    It can `refuse`, `hang` (no byte passes, on any connection), `cut` (once, all open connections) and `mute`
+    (the open
+    connections fall silent for good, as when a firewall forgot them; new ones work). Silent connections are
+    reset by
+    `heal`.
     """
 
     def __init__(self, target_port: int, *, port: int | None = None) -> None:
@@ -29,20 +31,20 @@ class TcpProxy(Proxy):
         self._silent: set[socket.socket] = set()
 
     def heal(self) -> None:
-        """Let everything through from now on."""
+        """Pass everything on from now on."""
         super().heal()
         with self._changed:
             silent, self._silent = self._silent, set()
         _reset(silent)
 
     def cut(self) -> None:
-        """Break the connections that are open; new ones work."""
+        """Break the open connections; new ones work."""
         with self._changed:
             connections = set(self._connections)
         _reset(connections)
 
     def mute(self) -> None:
-        """Have the connections that are open say nothing any more."""
+        """Silence the open connections for good; new ones work."""
         with self._changed:
             self._silent |= self._connections
 
@@ -66,7 +68,7 @@ class TcpProxy(Proxy):
                 self._silent.discard(connection)
 
     def _pump(self, connection: socket.socket, source: socket.socket, target: socket.socket) -> None:
-        """Carry bytes one way until either end is gone."""
+        """Carry bytes one way until either end is gone, and drop those of silent connections."""
         with suppress(OSError):
             while data := source.recv(_CHUNK):
                 if not self._is_silent(connection):
@@ -74,7 +76,7 @@ class TcpProxy(Proxy):
         _reset({source, target})
 
     def _is_silent(self, connection: socket.socket) -> bool:
-        """Return whether bytes were swallowed before: silence lasts until the connection's end."""
+        """Return whether a connection is silent; once it has lost bytes, it stays silent to its end."""
         with self._changed:
             if self._orders.fault is Fault.HANG:
                 self._silent.add(connection)

@@ -1,8 +1,10 @@
-"""`deploy/try` on real servers, typed as docs/start/try.md says: `python -m lab.trial FILE`.
+"""The trial of `deploy/try` on real servers, with the commands of docs/start/try.md: `python -m lab.trial
+FILE`.
 
 It runs inside a network of the lab's own. Pods are processes with addresses of their own, and run the
-commands of their containers: every image is this Python with this package. Played are a cluster's DNS (a
-Service's name in a URL becomes its address), the pods of the operator (its program runs beside the
+commands of their containers: this Python with this package replaces every image. Three parts are played: a
+cluster's
+DNS (a Service's name in a URL becomes its address), the pods of the operator (its program runs beside the
 cluster), and the parts of a kubelet that `kubectl` asks for logs and forwarded ports.
 """
 
@@ -32,7 +34,9 @@ _LOGS = "kubectl logs deployment/caller "
 
 
 def played_manifests(kubectl: Path) -> list[Object]:
-    """Return the objects of `deploy/try`, with an address for a name, and without the operator's pods."""
+    """Return the objects of `deploy/try`, with Eureka's address in place of its name, and without the
+    operator's pods.
+    """
     done = subprocess.run(
         [kubectl, "kustomize", ROOT / "deploy" / "try"], check=True, capture_output=True, text=True
     )
@@ -48,7 +52,7 @@ def played_manifests(kubectl: Path) -> list[Object]:
 
 
 class Trial:
-    """Somebody who types what the page says, in a cluster of the lab.
+    """A user who types the page's commands, in a cluster of the lab.
 
     :ivar seen: the output of each block of commands, in the page's order.
     """
@@ -66,9 +70,9 @@ class Trial:
         self._environment = {"PATH": path, "KUBECONFIG": str(lab.kubeconfig), "HOME": str(self._folder)}
 
     def type(self, script: str) -> None:
-        """Type a block of the page; each command must succeed.
+        """Run a block of the page's commands; each must succeed.
 
-        :raises CalledProcessError: one did not.
+        :raises RuntimeError: one did not.
         """
         printed = []
         for command in script.replace("\\\n", " ").splitlines():
@@ -81,7 +85,7 @@ class Trial:
         self.seen.append("\n".join(filter(None, printed)))
 
     def caller_says(self) -> str:
-        """Return the caller's next line, which tells of what is there now."""
+        """Return the caller's next line, which shows the present instances."""
         (log,) = (self._lab.directory / "logs").glob(f"{NAMESPACE}-caller-*-main.log")
         lines = log.read_text().count("\n")
         said = wait_for(
@@ -113,7 +117,7 @@ class Trial:
 
 
 def main() -> None:
-    """Try it, and write what was seen as JSON."""
+    """Run the page's commands, and write their output as JSON."""
     parser = argparse.ArgumentParser(prog="python -m lab.trial", description=__doc__)
     parser.add_argument("file", type=Path)
     file = parser.parse_args().file

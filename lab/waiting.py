@@ -1,4 +1,4 @@
-"""Waiting for a condition instead of sleeping for a guess."""
+"""Waits for a condition, instead of sleeps of a guessed length."""
 
 import time
 import urllib.error
@@ -13,7 +13,7 @@ _GROWTH = 1.3
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_seconds: float) -> None:
-    """Ask until the condition holds; a LabError that names `what` when it does not in time."""
+    """Call the condition until it holds; raise a LabError that names `what` when it does not in time."""
     deadline = time.monotonic() + timeout_seconds
     pauses = pauses_seconds()
     while not condition():
@@ -23,10 +23,11 @@ def wait_until(condition: Callable[[], object], what: str, timeout_seconds: floa
 
 
 def pauses_seconds() -> Iterator[float]:
-    """The pauses between one look and the next: short ones first, then longer ones, without end.
+    """Yield the pauses between two looks without end: short ones first, then longer ones.
 
-    A look may cost the server that is asked several milliseconds of processor time: a front page and a read
-    of each instance. What has not come within a second may be noticed a quarter of a second late.
+    A look may cost the server several milliseconds of processor time: a front page and a read of each
+    instance. A
+    condition that takes longer than a second may be noticed a quarter of a second late.
     """
     pause = _FIRST_PAUSE_SECONDS
     while True:
@@ -35,7 +36,7 @@ def pauses_seconds() -> Iterator[float]:
 
 
 def answers_well(opener: urllib.request.OpenerDirector, request: urllib.request.Request | str) -> bool:
-    """Return whether it is answered by 200 within 2 s."""
+    """Return whether a request is answered by 200 within 2 s."""
     try:
         with opener.open(request, timeout=2) as response:
             return bool(response.status == 200)

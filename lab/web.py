@@ -1,8 +1,10 @@
-"""The program in the pods: a real HTTP server that ends as a well-behaved one does.
+"""The program in the pods: a real HTTP server that ends gracefully.
 
-Run as a script (`python -I -S web.py`), without anything of ours, so that it starts in a moment. `PORT` is
-where it listens; every path answers 200, with what is in `SAYS`. After SIGTERM it accepts nothing more,
-answers what it is being asked, closes the connections that are idle and ends, as a Spring Boot server with
+Run as a script (`python -I -S web.py`), without any other module, so that it starts in a moment. It listens
+on
+`PORT`; every path answers 200, with the text of `SAYS`. After SIGTERM it accepts no more connections,
+finishes
+requests under way, closes idle connections and ends, as a Spring Boot server with
 `server.shutdown=graceful`.
 """
 

@@ -1,4 +1,4 @@
-"""Workloads for the lab: what the demo, the tests and the benchmarks put into the cluster.
+"""Workloads for the lab: objects that the demo, the tests and the benchmarks create in the cluster.
 
 Everything goes through the real API; a pod's readiness is patched where a kubelet would report it.
 """
@@ -34,9 +34,9 @@ Object = dict[str, Any]
 
 
 def wait_for(look: Callable[[], T | Literal[False] | None], what: str, timeout_seconds: float = 60.0) -> T:
-    """Look until the answer is true.
+    """Call ``look`` until it returns a true value, and return that value.
 
-    :raises TimeoutError: it never was; says ``what`` was awaited and what was seen last.
+    :raises TimeoutError: it never did; says ``what`` was awaited and what was seen last.
     """
     deadline = time.monotonic() + timeout_seconds
     pauses = pauses_seconds()
@@ -50,7 +50,7 @@ def wait_for(look: Callable[[], T | Literal[False] | None], what: str, timeout_s
 
 
 class Cluster:
-    """A person's hand in the lab's cluster."""
+    """A user's actions in the lab's cluster."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self.access = KubeAccess.load(kubeconfig)
@@ -71,7 +71,7 @@ class Cluster:
                 raise
 
     def get(self, resource: ApiResource, name: str, namespace: str | None = None) -> Object | None:
-        """Read an object, None where there is none."""
+        """Return an object, or None if it does not exist."""
         try:
             return self.access.get(resource.path(namespace, name))
         except KubernetesError as error:
@@ -80,7 +80,7 @@ class Cluster:
             raise
 
     def items(self, resource: ApiResource, namespace: str, **labels: str) -> list[Object]:
-        """List a namespace's objects that carry these labels."""
+        """Return a namespace's objects that carry these labels."""
         query = {"labelSelector": ",".join(f"{key}={value}" for key, value in labels.items())}
         items: list[Object] = self.access.get(resource.path(namespace), query)["items"]
         return items
@@ -112,7 +112,7 @@ class Cluster:
         version: str = "1",
         prestop_seconds: int = 0,
     ) -> None:
-        """A Deployment with one container; another ``version`` rolls it.
+        """Apply a Deployment with one container; another ``version`` rolls it.
 
         :param prestop_seconds: how long its preStop sleeps, in a grace period of twice that; 0: neither.
         """
@@ -145,7 +145,7 @@ class Cluster:
         )
 
     def service(self, namespace: str, name: str, port: int = 8080, **spec: Any) -> None:
-        """A Service for the Deployment of the same name."""
+        """Apply a Service for the Deployment of the same name."""
         self.apply(
             SERVICES,
             {
@@ -163,7 +163,7 @@ class Cluster:
     def syncer(
         self, namespace: str, name: str, mode: str = "pod", selector: Object | None = None, **spec: object
     ) -> None:
-        """A EurekaSyncer; selects the Service of its own name by default.
+        """Apply a EurekaSyncer; it selects the Service of its own name by default.
 
         :param spec: further fields.
         """
@@ -178,7 +178,7 @@ class Cluster:
         )
 
     def pods(self, namespace: str, app: str) -> list[Object]:
-        """The pods of a Deployment that are not on their way out, oldest address first."""
+        """Return the pods of a Deployment that are not being deleted, sorted by address."""
         pods = [
             pod
             for pod in self.items(PODS, namespace, app=app)
@@ -187,7 +187,7 @@ class Cluster:
         return sorted(pods, key=lambda pod: str(pod.get("status", {}).get("podIP", "")))
 
     def ready_addresses(self, namespace: str, service: str) -> list[str]:
-        """The addresses that the EndpointSlices call ready, sorted."""
+        """Return the addresses of a Service's ready endpoints, sorted."""
         slices = self.items(ENDPOINT_SLICES, namespace, **{"kubernetes.io/service-name": service})
         return sorted(
             endpoint["addresses"][0]
@@ -197,7 +197,9 @@ class Cluster:
         )
 
     def is_settled(self, namespace: str, app: str, count: int) -> bool:
-        """Return whether this many pods are ready under the addresses that they have now."""
+        """Return whether exactly `count` pods exist, and the EndpointSlices list all of their addresses as
+        ready.
+        """
         ready = self.ready_addresses(namespace, app)
         pods = [pod["status"].get("podIP") for pod in self.pods(namespace, app)]
         return len(ready) == count and ready == sorted(map(str, pods))
@@ -208,7 +210,7 @@ class Cluster:
         self.access.request("PATCH", DEPLOYMENTS.path(namespace, name), body=body, content_type=MERGE_PATCH)
 
     def is_rolled(self, namespace: str, name: str, replicas: int) -> bool:
-        """Return whether a Deployment has come to where it was sent, with so many pods available."""
+        """Return whether a Deployment's rollout is complete, with this number of pods available."""
         item = self.get(DEPLOYMENTS, name, namespace) or {}
         status = item.get("status") or {}
         reached = {status.get(key) for key in ("replicas", "updatedReplicas", "availableReplicas")}
@@ -220,7 +222,7 @@ class Cluster:
         return str(item["spec"]["holderIdentity"]).rpartition("_")[0]
 
     def set_ready(self, pod: Object, *, ready: bool) -> None:
-        """Set a pod's readiness, as a kubelet does when a readiness probe changes its mind."""
+        """Set a pod's readiness, as a kubelet does when a readiness probe's result changes."""
         metadata = pod["metadata"]
         state = "True" if ready else "False"
         conditions = [{"type": kind, "status": state} for kind in ("Ready", "ContainersReady")]

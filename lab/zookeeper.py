@@ -1,7 +1,8 @@
-"""Real ZooKeeper servers, an ensemble of one or three, and a caller; Maven gets or makes their jars once.
+"""Real ZooKeeper servers, an ensemble of one or three, and a caller; Maven fetches or makes their jars once.
 
-Kept in the cache under a hash of the sources. The settings are ZooKeeper's own defaults, but for the
-tick, a second, so that a server that is gone is noticed within seconds.
+The jars are kept in the cache under a hash of the sources. The settings are ZooKeeper's own defaults, except
+for
+the tick of a second, so that a server that is gone is noticed within seconds.
 """
 
 import hashlib
@@ -33,7 +34,7 @@ _TICK_MS = 1000
 
 
 class ZooKeeperServer(Process):
-    """One server; clients reach it at `host` and `port`."""
+    """One ZooKeeper server; clients reach it at `host` and `port`."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class ZooKeeperServer(Process):
         )
 
     def role(self) -> str | None:
-        """`standalone`, `leader` or `follower`; None while it serves nobody."""
+        """Return `standalone`, `leader` or `follower`; None while the server serves nobody."""
         try:
             with socket.create_connection((self.host, self.port), 2.0) as connection:
                 connection.sendall(b"srvr")
@@ -105,7 +106,8 @@ class ZooKeeperServer(Process):
 
 
 class ZooKeepers:
-    """An ensemble. Clients may go through `proxies`, one before each server, which can be broken.
+    """An ensemble of ZooKeeper servers. Clients may go through `proxies`, one before each server, which can
+    be broken.
 
     With a `pem`, a file with key and certificate, the first server speaks TLS at `tls_url`. With `sandboxes`,
     one for each server, each has an address of its own, at which it can be cut off, and no proxy.
@@ -154,11 +156,11 @@ class ZooKeepers:
 
     @property
     def proxied_url(self) -> str:
-        """The same through the proxies."""
+        """URL of the ensemble through the proxies."""
         return "zookeeper://" + ",".join(f"{HOST}:{one.port}" for one in self.proxies)
 
     def close(self) -> None:
-        """End all servers; what they held is lost."""
+        """End all servers and delete their data."""
         for proxy in self.proxies:
             proxy.stop()
         kill_all(self.servers)
@@ -168,7 +170,7 @@ class ZooKeepers:
 class ZooKeeperClient(Process):
     """The application of `zookeeper-client/`: a caller that finds services by Spring Cloud Zookeeper.
 
-    Its caches are as they are by default unless `settings`, Spring properties, say otherwise.
+    Its caches have the default settings unless `settings`, Spring properties, say otherwise.
     """
 
     def __init__(self, url: str, root: str, log_directory: Path, settings: Mapping[str, str]) -> None:
@@ -195,18 +197,18 @@ class ZooKeeperClient(Process):
         )
 
     def get(self, path: str) -> Any:
-        """Return its answer to one request."""
+        """Return the application's answer to a GET request."""
         answer = self._session.get(f"http://{HOST}:{self.port}{path}", timeout=60)
         answer.raise_for_status()
         return answer.json()
 
     def set_status(self, status: str) -> None:
-        """Have it change the status of its own registration, as a person does by its actuator."""
+        """Change the status of the client's own registration through its actuator, as a person does."""
         url = f"http://{HOST}:{self.port}/actuator/serviceregistry"
         self._session.post(url, json={"status": status}, timeout=60).raise_for_status()
 
     def close(self) -> None:
-        """End it at once."""
+        """End the client at once."""
         self.kill()
         self._session.close()
 
@@ -218,14 +220,14 @@ class ZooKeeperClient(Process):
 
 
 def provide_zookeeper() -> None:
-    """Have the packages of server and client in the cache: for who cannot download later."""
+    """Put the packages of server and client into the cache, for processes that cannot download later."""
     java = find_java()
     for project in (_SERVER, _CLIENT):
         _made(project, java)
 
 
 def _made(project: Path, java: Java) -> Path:
-    """A copy of a Maven project that is packaged, from the cache or made."""
+    """Return the folder of a packaged copy of a Maven project, from the cache or newly made."""
     digest = hashlib.sha256(java.version.encode())
     for source in sorted(path for path in project.rglob("*") if path.is_file()):
         if "target" not in source.relative_to(project).parts:

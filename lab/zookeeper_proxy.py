@@ -1,4 +1,4 @@
-"""A proxy in front of a ZooKeeper server that tells of each write, before and after it is done."""
+"""A proxy in front of a ZooKeeper server that reports each write, before and after it is done."""
 
 import itertools
 import os
@@ -13,23 +13,23 @@ from enum import StrEnum
 from lab.tcp_proxy import TcpProxy
 
 _WRITES = {1: "create", 2: "delete", 5: "setData", 14: "multi", 15: "create2"}
-"""By the type of a request: ZooDefs.OpCode."""
+"""Names of writes by the type of their request (ZooDefs.OpCode)."""
 
 
 class Moment(StrEnum):
-    """A moment of a write."""
+    """A moment in the course of a write."""
 
     ASKED = "asked"
-    """The client has sent it, and the server has not got it."""
+    """The client has sent the write, and the server has not received it."""
 
     DONE = "done"
-    """The server has answered, and the client does not know."""
+    """The server has answered, and the client has not received the answer."""
 
 
 class WritesProxy(TcpProxy):
-    """Stands before the server on `target_port`; `told` is asked about each write, twice.
+    """A proxy before the server on `target_port` that calls `told` about each write, twice.
 
-    It gets the write's number, from 1, its name and the moment. If it returns True, nothing more goes through
+    `told` gets the write's number, from 1, its name and the moment. If it returns True, nothing more passes
     on that connection: neither the request nor the answer.
     """
 
@@ -67,7 +67,7 @@ class WritesProxy(TcpProxy):
 
 
 class Killer:
-    """Kills a process at one of its writes, for a :class:`WritesProxy` to tell.
+    """A callback for :class:`WritesProxy` that kills a process at one of its writes.
 
     :ivar writes: the names of all writes that came.
     :ivar killed: the write at which it was killed, and the moment; empty where it was not.
@@ -80,7 +80,7 @@ class Killer:
         self.killed = ""
 
     def told(self, number: int, name: str, moment: Moment) -> bool:
-        """Kill the process at its write."""
+        """Kill the process if this is the chosen write and moment; return True once it was killed."""
         if moment is Moment.ASKED:
             self.writes.append(name)
         if number != self._at or moment is not self._moment or self.process_id is None:
@@ -91,7 +91,7 @@ class Killer:
 
 
 def _frames(read: Callable[[int], bytes]) -> Iterator[bytes]:
-    """Read what one side sends: a length, and so many bytes, again and again."""
+    """Yield the frames that one side sends, each with its length before it."""
     while len(head := read(4)) == 4:
         (length,) = struct.unpack(">i", head)
         frame = read(length)

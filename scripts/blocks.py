@@ -1,6 +1,6 @@
-"""Reads the code blocks of the documentation, and finds those that cannot be right.
+"""The code blocks of the documentation: extracted, and checked for errors.
 
-How a block is marked, and what is looked at: docs/project/writing.md. `python -m scripts.blocks PAGE`
+The marks of blocks and the checks: docs/project/writing.md. `python -m scripts.blocks PAGE`
 prints a page's commands as a script.
 """
 
@@ -30,7 +30,7 @@ FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n`]*\n(?P<text>.*?)^(
 PROGRAMS = ("eurekube", "kubectl", "helm", "pulumi")
 KNOWN_FLAGS = Path(__file__).parent / "known_flags.toml"
 COMPILED = ("csharp", "go", "java", "typescript")
-"""Only a page for Pulumi's registry has them, from examples that `make sdks` compiles."""
+"""Languages of pages for Pulumi's registry only, whose code comes from examples that `make sdks` compiles."""
 
 LANGUAGES = ("", "bash", "console", "json", "mermaid", "python", "sh", "toml", "yaml", *COMPILED)
 
@@ -45,9 +45,10 @@ class Block:
     text: str
 
     def script(self) -> str:
-        """The commands of it: all of a `bash` or `sh` block, of others the lines after a prompt, or none.
+        """Return the block's commands: a `bash` or `sh` block as a whole, of others the lines after a prompt,
+        or nothing.
 
-        A block without a language is commands if its first word is a program that is known here.
+        A block without a language consists of commands if its first word is one of :data:`PROGRAMS`.
         """
         if self.language in ("bash", "sh"):
             return self.text
@@ -61,7 +62,7 @@ class Block:
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """The code blocks of a page."""
+    """Yield the code blocks of a page."""
     text = page.read_text(encoding="utf-8")
     for found in FENCE.finditer(text):
         yield Block(
@@ -70,14 +71,14 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def files(page: Path) -> dict[str, str]:
-    """Return the files of Python that a page has its reader write: the block after each name of a file."""
+    """Return the Python files that a page tells its reader to write: the block after each file name."""
     text = page.read_text(encoding="utf-8")
     found = re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)^```$", text, re.M | re.S)
     return dict(found)
 
 
 def complaints(block: Block) -> list[str]:
-    """A sentence for each thing that cannot be right in a block."""
+    """Return a sentence for each error in a block."""
     if block.language not in LANGUAGES:
         return [f"the language {block.language!r} is none of {', '.join(filter(None, LANGUAGES))}"]
     try:
@@ -100,7 +101,7 @@ def complaints(block: Block) -> list[str]:
 
 
 def commands(script: str) -> Iterator[list[str]]:
-    """The simple commands of a script that call one of the programs, word by word."""
+    """Yield the simple commands of a script that call one of the programs, word by word."""
     text = re.sub(r"<<'?(\w+)'?(.*)\n(?:.*\n)*?\s*\1\n", r"\2\n", script)
     text = re.sub(r"\$\([^()]*\)", "SUBSTITUTED", text.replace("\\\n", " "))
     for line in text.splitlines():
@@ -131,7 +132,7 @@ def _parts(words: list[str]) -> Iterator[list[str]]:
 
 
 def _unknown(words: list[str]) -> list[str]:
-    """Return the part of a command that its program does not know: the subcommand, or a flag."""
+    """Return a sentence for a subcommand or flag of a command that its program does not have."""
     program, *rest = words
     rest = rest[: rest.index("--")] if "--" in rest else rest
     if program == "eurekube":
@@ -152,7 +153,9 @@ def _unknown(words: list[str]) -> list[str]:
 
 @functools.cache
 def _made_of_the_schema() -> set[str]:
-    """The flags that `pulumi do` makes of the provider's schema, for an Instance and for the provider."""
+    """Return the flags that `pulumi do` derives from the provider's schema, for an Instance and for the
+    provider.
+    """
     described = json.loads(served_schema())
     resource = described["resources"][NATIVE_INSTANCE_TYPE]
     names = {*resource["inputProperties"], *resource["listInputs"]["properties"]}
@@ -161,8 +164,8 @@ def _made_of_the_schema() -> set[str]:
 
 
 def _is_within(name: list[str], words: list[str]) -> bool:
-    """Return whether the words of a command's name follow each other, with values of flags between them at
-    most.
+    """Return whether the words of a command's name occur in this order among the words, which may hold
+    flags' values.
     """
     left = iter(words)
     return all(word in left for word in name)
@@ -185,12 +188,12 @@ def _unknown_to_us(rest: list[str]) -> list[str]:
 
 @functools.cache
 def _help_of(command: str) -> str | None:
-    """Return the command line's own help of a command; None where it has none of that name."""
+    """Return the help text of one of Eurekube's commands; None where no such command exists."""
     return parser_of(command).format_help() if command in COMMANDS else None
 
 
 def main() -> None:
-    """Print the `bash` blocks of the page that the command line names, in their order."""
+    """Print the `bash` blocks of the page that the command line names, in order."""
     print("".join(block.text for block in blocks(Path(sys.argv[1])) if block.language == "bash"), end="")
 
 

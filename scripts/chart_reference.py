@@ -1,4 +1,4 @@
-"""Writes what is made for and of the operator's chart: `make chart`.
+"""The generated files of the operator's chart, written by `make chart`.
 
 Its README, the files that it packs, the rules of the operator's settings, and the kustomize base.
 """
@@ -23,7 +23,7 @@ BASE = ROOT / "deploy" / "kustomize" / "base"
 CRDS = ROOT / "deploy" / "kustomize" / "crds"
 
 PACKED = {"crds": ROOT / "crds", "monitoring": ROOT / "examples" / "monitoring"}
-"""Files that the chart packs, by folder below its ``files``. Copies, since links may get lost."""
+"""Folders of files that the chart packs, by folder below its ``files``. Copies, since links may get lost."""
 
 # What the base leaves to an overlay: the URL is no default, and there is nobody to run hooks.
 _BASE_VALUES = ("eurekaUrls={http://eureka:8761/eureka}", "uninstallGuard=false", "crds.install=false")
@@ -33,7 +33,7 @@ _MADE_BY_HELM = re.compile(
 
 
 def values_of() -> list[tuple[str, str, str]]:
-    """Each value's name, default as it stands in values.yaml, and the comment above it."""
+    """Return the name of each chart value, its default from values.yaml, and the comment above it."""
     text = (CHART / "values.yaml").read_text()
     defaults = yaml.safe_load(text)
     found, comment = [], []
@@ -48,13 +48,13 @@ def values_of() -> list[tuple[str, str, str]]:
 
 
 def yaml_inline(value: object) -> str:
-    """A value on one line."""
+    """Return a value as YAML on one line."""
     text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000)
     return text.removesuffix("...\n").strip()
 
 
 def chart_readme() -> str:
-    """``charts/eurekube/README.md``."""
+    """Return the text of ``charts/eurekube/README.md``."""
     rows = "\n".join(f"| `{name}` | `{default}` | {text} |" for name, default, text in values_of())
     return f"""# The chart eurekube
 
@@ -76,7 +76,9 @@ How to upgrade, CRDs included, and how to uninstall: [docs/guides/helm.md](../..
 
 
 def base_text() -> str:
-    """``deploy/kustomize/base/operator.yaml``: the chart with its defaults, without what only Helm writes."""
+    """Return ``deploy/kustomize/base/operator.yaml``: the rendered default chart, without the labels that
+    only Helm writes.
+    """
     sets = [word for value in _BASE_VALUES for word in ("--set", value)]
     done = subprocess.run(
         [
@@ -98,13 +100,13 @@ def base_text() -> str:
 
 
 def crds_text() -> str:
-    """``deploy/kustomize/crds/kustomization.yaml``."""
+    """Return the text of ``deploy/kustomize/crds/kustomization.yaml``."""
     names = ", ".join(sorted(file.name for file in (ROOT / "crds").glob("*.yaml")))
     return f"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [{names}]\n"
 
 
 def main() -> None:
-    """Write them."""
+    """Write all generated files of the chart."""
     README.write_text(chart_readme())
     for name, folder in PACKED.items():
         shutil.rmtree(CHART / "files" / name, ignore_errors=True)

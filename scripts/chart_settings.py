@@ -1,7 +1,8 @@
 """The operator's settings as rules that a Helm template can apply: a part of `make chart`.
 
-The operator ends where a setting cannot be used, and a pod that ends says so in its log only. Helm runs none
-of the operator's code. So each rule is a pattern here, beside the sentence with which the operator refuses.
+The operator ends if a setting cannot be used, and then only its log says so. Helm cannot run the operator's
+code, so
+each rule is a pattern here, beside the sentence with which the operator refuses a value.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from eurekube_provider.operator.settings import CONFIG, OPTIONS
 from eurekube_provider.operator.triggers.targets import COMMON_KEYS, KEYS_OF_KIND, REQUIRED_KEYS, SECRET_KEYS
 
 _UNUSABLE = "\x7f"
-"""A text that no kind of value takes, so that each says what it wants."""
+"""Text that no kind of value accepts, so that each kind's error says what it expects."""
 
 _BELOW_86400 = "[1-9][0-9]{0,3}|[1-7][0-9]{4}|8[0-5][0-9]{3}|86[0-3][0-9]{2}"
 _NAME = r"[-A-Za-z0-9._*?!\[\]]+"
@@ -41,7 +42,7 @@ PATTERNS: Mapping[ValueType, str] = {
     OBJECT_NAME: r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?",
     HTTP_URL: rf"https?://{_HOST}{_PORT}([/?#][^\s]*)?",
 }
-"""Texts that a kind of value takes; those that only the operator would understand are left out."""
+"""Pattern of the texts that a kind of value accepts, without those that are too hard for a pattern."""
 
 _ACTION = "[Rr][Ee][Ff][Rr][Ee][Ss][Hh]|[Uu][Pp]|[Pp][Rr][Ee][Vv][Ii][Ee][Ww]"
 _CLUSTER = "[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?"
@@ -51,17 +52,17 @@ OWN_PATTERNS: Mapping[str, str] = {
     "actions": f" *({_ACTION})( *, *({_ACTION}))* *,? *",
     "stack": "[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?",
 }
-"""Texts of a setting whose kind of value no other setting has, by the setting's name."""
+"""Pattern of a setting whose kind of value no other setting has, by the setting's name."""
 
 SERVICE_URL = rf"([^=/:,]+=)?https?://{_HOST}{_PORT}(/[^\s,?#@]*)?"
 PROXY = rf"(https?://)?{_HOST}{_PORT}(/[^\s@]*)?"
 
 ENDING = ("--check", "--check-removal", "--help", "--once", "--output", "--without-lease", "-h")
-"""Flags with which the operator does one thing and ends, so that its pods would be started again for ever."""
+"""Flags with which the operator does one task and ends, so that its pods would be restarted for ever."""
 
 
 def settings_text() -> str:
-    """``charts/eurekube/files/settings.json``."""
+    """Return the text of ``charts/eurekube/files/settings.json``."""
     return json.dumps(rules(), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -87,7 +88,7 @@ def _rule_of(option: Option) -> dict[str, Any]:
 
 
 def _keys(options: Iterable[Option]) -> dict[str, Any]:
-    """The keys of a target, with the kinds of YAML that may stand there."""
+    """Return the rules of a target's keys, with the kinds of YAML values that each accepts."""
     kinds = {str: ["string"], list: ["slice"], bool: ["bool"], int: ["int", "int64"], float: ["float64"]}
     found = {}
     for option in options:
@@ -99,21 +100,25 @@ def _keys(options: Iterable[Option]) -> dict[str, Any]:
 
 
 def _rule(option: Option) -> dict[str, str]:
-    """Pattern and sentence of a setting; nothing where it takes any text, or only its pod can tell."""
+    """Return a setting's pattern and error; empty where it accepts any text, or only the running operator
+    can check it.
+    """
     must = wish(option.kind)
     pattern = PATTERNS.get(option.kind) or OWN_PATTERNS.get(option.name) or _pattern_of_words(option.kind)
     return {"pattern": whole(pattern), "must": must} if pattern and must else {}
 
 
 def _pattern_of_words(kind: ValueType) -> str:
-    """The pattern of a kind whose placeholder says what it takes: some words, or pairs of names."""
+    """Return the pattern of a kind whose placeholder lists its words, or shows pairs of names; "" for
+    others.
+    """
     if "|" in kind.metavar:
         return "|".join(_in_any_case(word, kind) for word in kind.metavar.split("|"))
     return f" *{_PAIR}( *, *{_PAIR})* *,? *" if "=" in kind.metavar else ""
 
 
 def wish(kind: ValueType) -> str:
-    """Return what a kind of value wants, ``must be ...``; empty where it takes every text."""
+    """Return what a kind of value expects, ``must be ...``; empty where it accepts every text."""
     try:
         kind.parse(_UNUSABLE)
     except (ConfigurationError, ValueError) as error:
@@ -122,12 +127,12 @@ def wish(kind: ValueType) -> str:
 
 
 def whole(pattern: str) -> str:
-    """A pattern for the whole of a text."""
+    """Return a pattern that must match the whole text."""
     return f"^({pattern})$"
 
 
 def _in_any_case(word: str, kind: ValueType) -> str:
-    """A word as a pattern, with either case where the operator takes either."""
+    """Return a word as a pattern, in either case if the operator accepts either."""
     try:
         kind.parse(word.swapcase())
     except (ConfigurationError, ValueError):

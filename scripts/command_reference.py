@@ -1,4 +1,4 @@
-"""Writes the pages about commands in docs/reference: `make commands`."""
+"""The pages about commands in docs/reference, written by `make commands`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PAGES = {
     "keepalive": "pulumi.md",
     "operator": "flags.md",
 }
-"""The page that says more of a command."""
+"""Page with more about a command, by command."""
 
 EXIT_CODES = (
     ("every command", "0 done; 1 failed, with one sentence on standard error; 2 wrong usage"),
@@ -56,11 +56,11 @@ EXIT_CODES = (
     ("`drift`", "0 no drift; 1 it could not be looked for; 2 drift"),
     ("`operator --once`", "0 all was reconciled; 1 not everything was"),
 )
-"""Meaning of exit codes."""
+"""Meanings of the exit codes, by command."""
 
 
 LOOKING = ("demo", "status", "watch", "plan", "instances", "explain", "doctor")
-"""The commands that only read, or run on servers of their own."""
+"""Commands that only read, or run on servers of their own."""
 
 _MARK = (
     "<!-- Written by `make commands` from eurekube_provider/cli and scripts/command_reference.py;"
@@ -172,7 +172,7 @@ and exit codes.
 
 
 def command_section(name: str) -> str:
-    """Return the section about one command."""
+    """Return the Markdown section about one command."""
     parser = parser_of(name)
     arguments = [one for one in parser.parameters if not one.option_strings]
     usage = " ".join(("eurekube", name, "[OPTIONS]", *map(_shown_argument, arguments)))
@@ -201,7 +201,7 @@ def _shown_argument(argument: argparse.Action) -> str:
 
 
 def _paragraphs(text: str) -> str:
-    """A description as Markdown: what is indented as a block, each other paragraph on one line."""
+    """Return a description as Markdown: indented paragraphs as blocks, each other paragraph on one line."""
     found = []
     for paragraph in text.strip().split("\n\n"):
         is_formatted = paragraph.startswith(" ")

@@ -30,14 +30,14 @@ VERBS = (
     "update",
     "upgrade",
 )
-"""The verbs that a subject may begin with."""
+"""Verbs that a commit's subject may begin with."""
 
 LONGEST = 72
-"""The most letters of a subject."""
+"""Most characters of a subject."""
 
 
 def fault_of(subject: str) -> str | None:
-    """Return what is wrong with a subject and what to do; None for a good one."""
+    """Return the fault of a subject and its remedy; None for a good subject."""
     first = subject.split(" ", 1)[0].lower()
     if first not in VERBS:
         return f"the subject begins with {first!r}: begin with one of {', '.join(VERBS)}"
@@ -47,7 +47,7 @@ def fault_of(subject: str) -> str | None:
 
 
 def main(paths: list[str]) -> int:
-    """Check the message in a file, whose first line that is no comment is the subject."""
+    """Check the commit message in a file; its first line that is no comment is the subject."""
     lines = Path(paths[0]).read_text(encoding="utf-8").splitlines()
     subject = next((line.strip() for line in lines if line.strip() and not line.startswith("#")), "")
     fault = fault_of(subject)

@@ -1,6 +1,6 @@
-"""The components in the schema of the package, made from the classes of their arguments.
+"""The components in the package's schema, made from the classes of their arguments.
 
-``make properties`` needs it; a plugin serves what is committed.
+``make properties`` needs it; the plugin serves the committed schema.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from eurekube_provider.resources.syncer_component import EurekaSyncerArgs
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument.
+    """One argument of a component.
 
-    :ivar name: as Python has it.
-    :ivar description: the description, with names as Python has them.
-    :ivar default: None where there is none that can be written down.
+    :ivar name: the name in Python.
+    :ivar description: the description, with names as in Python.
+    :ivar default: the default, or None where it has none that a schema can express.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Argument:
 
 
 def arguments_of(kind: type[Any]) -> tuple[Argument, ...]:
-    """The arguments of a class, those that it inherits included."""
+    """Return the arguments of a class, including inherited ones."""
     descriptions, shapes = _descriptions(kind), shapes_of(kind)
     return tuple(
         Argument(
@@ -51,7 +51,7 @@ def arguments_of(kind: type[Any]) -> tuple[Argument, ...]:
 
 
 def _descriptions(kind: type[Any]) -> dict[str, str]:
-    """Return the text that the docstrings have of each attribute."""
+    """Return the description of each attribute from the classes' docstrings."""
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):
         if not is_dataclass(each):
@@ -75,11 +75,11 @@ _PREFIXES: Mapping[type[Any], str] = {
     EurekubeOperatorArgs: "Operator",
     EurekaSyncerArgs: "Syncer",
 }
-"""Prefix of the types of a component's arguments, by the class of its arguments."""
+"""Prefix of the type names of a component's arguments, by the class of its arguments."""
 
 
 def component_resources() -> dict[str, Any]:
-    """The components as resources of the schema."""
+    """Return the components as resources of the schema."""
     return {
         "eurekube:index:Operator": _component(
             EurekubeOperatorArgs,
@@ -110,7 +110,7 @@ def component_resources() -> dict[str, Any]:
 
 
 def component_types() -> dict[str, Any]:
-    """The types of what arguments hold."""
+    """Return the types that the components' arguments use."""
     types: dict[str, Any] = {}
     for kind, prefix in _PREFIXES.items():
         for each in arguments_of(kind):
@@ -193,7 +193,7 @@ _NAMES = {name for kind in _PREFIXES for name in names_within(kind) if "_" in na
 
 
 def _description(docstring: str) -> str:
-    """A text of a docstring as one for every language."""
+    """Return a docstring's text in a form that suits every language."""
     text = " ".join(docstring.split()).replace("``", "`")
     text = re.sub(r"\w+", lambda found: camel_case(found[0]) if found[0] in _NAMES else found[0], text)
     text = text.replace("`True`", "`true`").replace("`False`", "`false`")

@@ -1,7 +1,8 @@
-"""Draws the pictures of the documentation's concepts, docs/images/*.svg: `make reference` writes them.
+"""The pictures of the documentation's concepts, docs/images/*.svg, written by `make reference`.
 
-Words and arrows only, so that a change of the design is a change of a line here. Each picture brings its own
-light ground: it is read on light and on dark pages.
+They consist of words and arrows only, so that a change of the design is a change of a line here. Each picture
+has
+its own light background, and so is readable on light and on dark pages.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Picture:
     parts: list[str] = field(default_factory=list)
 
     def box(self, kind: str, x: int, y: int, width: int, height: int, *lines: str) -> None:
-        """A box with its title and further lines, centred; a group has its title at the top."""
+        """Draw a box with its title and further lines, centred; a group has its title at the top."""
         self.parts.append(f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="{height}" rx="6"/>')
         top = y + 20 if kind == "group" else y + height / 2 - 8 * (len(lines) - 1) + 4
         for number, line in enumerate(lines):
@@ -46,13 +47,13 @@ class Picture:
             self.text(style, x + width / 2, top + 17 * number, line, "middle")
 
     def text(self, style: str, x: float, y: float, words: str, anchor: str = "start") -> None:
-        """A line of words; x is its start, middle or end."""
+        """Draw a line of words; x is its start, middle or end."""
         self.parts.append(
             f'<text class="{style}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(words)}</text>'
         )
 
     def arrow(self, x1: int, y1: int, x2: int, y2: int, label: str = "", above: int = 6) -> None:
-        """An arrow with a label over its middle; beside it where the arrow is upright."""
+        """Draw an arrow with a label over its middle, or beside a vertical arrow."""
         self.parts.append(f'<path class="line" d="M{x1} {y1} L{x2} {y2}"/>')
         if label and x1 == x2:
             self.text("small", x1 + 8, (y1 + y2) / 2 + 4, label)
@@ -60,12 +61,12 @@ class Picture:
             self.text("small", (x1 + x2) / 2, (y1 + y2) / 2 - above, label, "middle")
 
     def bar(self, kind: str, x: float, y: int, width: float, words: str) -> None:
-        """A piece of a time line."""
+        """Draw a bar of a time line."""
         self.parts.append(f'<rect class="{kind}" x="{x:g}" y="{y}" width="{width:g}" height="26" rx="3"/>')
         self.text("small", x + width / 2, y + 17, words, "middle")
 
     def svg(self) -> str:
-        """The whole file."""
+        """Return the picture as an SVG file."""
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" '
             f'width="{self.width}" height="{self.height}" role="img" aria-label="{escape(self.title)}">'
@@ -91,7 +92,7 @@ class Picture:
 
 
 def both_worlds() -> Picture:
-    """Draw callers, and the flow of registrations."""
+    """Draw the callers on both sides, and the flow of registrations."""
     page = Picture("both-worlds", "Both worlds find each other by service name through Eureka", 820, 330)
     page.box("group", 20, 20, 230, 290, "Virtual machines")
     page.box("thing", 45, 60, 180, 60, "orders", "calls http://rating/")
@@ -115,7 +116,7 @@ def both_worlds() -> Picture:
 
 
 def one_event() -> Picture:
-    """From a pod that gets ready to a caller that knows it."""
+    """Draw the way from a pod that becomes ready to a caller that knows it."""
     page = Picture("one-event", "The way of one event, from a pod that gets ready to its callers", 820, 250)
     steps = (
         ("thing", "Pod", "gets ready"),
@@ -145,7 +146,7 @@ def one_event() -> Picture:
 
 
 def ownership() -> Picture:
-    """The owner in an instance's metadata decides who may change it."""
+    """Draw how the owner in an instance's metadata decides who may change it."""
     page = Picture("ownership", "Each instance has one owner, and nobody else changes it", 820, 290)
     page.box("group", 300, 20, 500, 250, "What Eureka holds, and eurekube.owner in its metadata")
     rows = (
@@ -164,7 +165,7 @@ def ownership() -> Picture:
 
 
 def drain() -> Picture:
-    """Why a pod has to go on for two minutes after its deletion began."""
+    """Draw why a pod must serve for two minutes after its deletion began."""
     page = Picture("drain", "A pod serves until its last caller has forgotten it", 820, 290)
     left, scale = 150.0, 4.2
 
@@ -198,7 +199,7 @@ def drain() -> Picture:
 
 
 def renewals() -> Picture:
-    """Each registration names who renews it."""
+    """Draw who renews each kind of registration."""
     page = Picture("renewals", "Who renews which registration", 820, 320)
     rows = (
         (50, "thing", "EurekaSyncer", "endpoints of a Service", "ours", "Operator", "every 25 s at least"),
@@ -237,5 +238,5 @@ def renewals() -> Picture:
 
 
 def pictures() -> list[Picture]:
-    """All of them."""
+    """Return all pictures."""
     return [both_worlds(), one_event(), ownership(), drain(), renewals()]

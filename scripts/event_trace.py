@@ -1,4 +1,4 @@
-"""``python -m scripts.event_trace [--calls]``: how many functions of the package one event passes.
+"""A count of the package's functions that one event passes: ``python -m scripts.event_trace [--calls]``.
 
 One more pod becomes ready on development servers, with one Eureka server. An operator, a process of its own,
 records each function of the package that any of its threads enters, from the line that its watch reads to
@@ -32,17 +32,19 @@ from lab.waiting import wait_until
 ROOT = Path(__file__).parents[1]
 _PACKAGE = f"{ROOT / 'eurekube_provider'}{os.sep}"
 _ASKS_EUREKA = [("eureka/protocol/peer.py", f"Peer.{name}") for name in ("register", "read", "batch")]
-"""Requests about instances; a look whether the server was restarted comes every five seconds."""
+"""Functions that send requests about instances; the check for a restarted server, every five seconds, does
+not count.
+"""
 
 _TAKES_EVENT = ("kube/reflector.py", "Reflector.take")
 APP, NAMESPACE = "rating", "shop"
 
 Entered = tuple[float, str, str, str]
-"""When, ``call`` or ``return``, the module's path in the package, the function."""
+"""Time, ``call`` or ``return``, the module's path in the package, and the function."""
 
 
 class Recorder:
-    """Records each function of the package that is entered or left, once it is asked to."""
+    """A recorder of each function of the package that is entered or left, between two signals."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -50,7 +52,7 @@ class Recorder:
         self._is_on = False
 
     def install(self) -> None:
-        """Look at all threads; SIGUSR1 begins, and SIGUSR2 writes what was recorded."""
+        """Attach to all threads; SIGUSR1 starts the recording, and SIGUSR2 writes it."""
         signal.signal(signal.SIGUSR1, self._begin)
         signal.signal(signal.SIGUSR2, self._write)
         threading.setprofile(self._note)
@@ -133,7 +135,7 @@ def traced_event() -> list[tuple[str, str]]:
 
 
 def _between(entered: list[Entered]) -> list[tuple[str, str]]:
-    """Return the calls from the first event that a reflector takes to the last answer of Eureka."""
+    """Return the calls from a reflector's first event to Eureka's last answer."""
     begin = next(at for at, event, *place in entered if event == "call" and tuple(place) == _TAKES_EVENT)
     end = max(at for at, event, *place in entered if event == "return" and tuple(place) in _ASKS_EUREKA)
     return [(module, name) for at, event, module, name in entered if event == "call" and begin <= at <= end]
@@ -162,7 +164,7 @@ def _slice(count: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Print how many modules and calls an event passes, and with ``--calls`` each."""
+    """Print how many modules and calls an event passes, and with ``--calls`` each call."""
     parser = argparse.ArgumentParser(prog="python -m scripts.event_trace", description=__doc__)
     parser.add_argument("--calls", action="store_true", help="print each call")
     parser.add_argument("--operator", type=Path, metavar="FILE", help=argparse.SUPPRESS)

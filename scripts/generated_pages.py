@@ -1,4 +1,4 @@
-"""Writes what the documentation has from the code: `make reference`. A test holds that nothing differs.
+"""The parts of the documentation that are generated from the code: `make reference`. A test compares them.
 
 Fields come from the CRDs, conditions, Events, metrics and errors from their definitions, figures from
 `bench/results`; pictures are drawn.
@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def fields_page() -> str:
-    """``docs/reference/fields.md``: each field of each custom resource."""
+    """Return ``docs/reference/fields.md``: each field of each custom resource."""
     parts = [
         "# Fields of the custom resources\n",
         "<!-- Written by `make reference` from crds/; do not edit. -->\n",
@@ -114,7 +114,7 @@ def _rules(schema: Mapping[str, Any], where: str) -> Iterator[tuple[str, str]]:
 
 
 def errors_page() -> str:
-    """``docs/reference/errors.md``: what is raised on purpose."""
+    """Return ``docs/reference/errors.md``: the errors that Eurekube raises on purpose."""
     parts = [
         "# Errors\n",
         "<!-- Written by `make reference` from eurekube_provider/core/errors.py; do not edit. -->\n",
@@ -136,7 +136,7 @@ def errors_page() -> str:
 
 
 def conditions_page() -> str:
-    """``docs/reference/conditions.md``: what a status and Events of each custom resource may say."""
+    """Return ``docs/reference/conditions.md``: the conditions, reasons and Events of each custom resource."""
     parts = [
         "# Conditions and Events\n",
         "<!-- Written by `make reference` from the enumerations of the names; do not edit. -->\n",
@@ -200,9 +200,9 @@ _STATUSES: tuple[tuple[str, str, Mapping[str, str], Mapping[str, type[StrEnum]]]
 
 
 def _meanings(names: type[StrEnum]) -> Iterator[tuple[str, str]]:
-    """Each name of an enumeration with the docstring below it.
+    """Yield each name of an enumeration with the docstring below it.
 
-    :raises LookupError: one has none.
+    :raises LookupError: a name has no docstring.
     """
     (node,) = (each for each in ast.parse(inspect.getsource(names)).body if isinstance(each, ast.ClassDef))
     for statement, following in itertools.pairwise([*node.body, ast.Pass()]):
@@ -215,7 +215,7 @@ def _meanings(names: type[StrEnum]) -> Iterator[tuple[str, str]]:
 
 
 def metrics_table() -> str:
-    """The metrics of docs/reference/web.md."""
+    """Return the table of metrics for docs/reference/web.md."""
     rows = ["| metric | type | labels | says |", "|---|---|---|---|"]
     for metric in METRICS.values():
         labels = ", ".join(f"`{label}`" for label in metric.labels)
@@ -229,7 +229,7 @@ def _row(*cells: str) -> str:
 
 
 def real_servers_table() -> str:
-    """The tests that development servers are not enough for, by their reasons."""
+    """Return the table of tests that need real servers, by their reasons."""
     found: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests").glob("*/test_*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -246,7 +246,7 @@ def real_servers_table() -> str:
 
 
 def put_table(page: str, first_cell: str, table: str) -> str:
-    """The page with the table that begins with this cell replaced by another one."""
+    """Return the page with its table that begins with this cell replaced by another one."""
     pattern = rf"^\| {re.escape(first_cell)} \|.*?\n(?!\|)"
     new, count = re.subn(pattern, lambda _: table, page, count=1, flags=re.DOTALL | re.MULTILINE)
     if count != 1:
@@ -259,7 +259,7 @@ def _within(path: Path, first_cell: str, table: Callable[[], str]) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Return each generated page, or page with a generated table."""
+    """Return the text of each generated page, and of each page with a generated table."""
     reference = ROOT / "docs" / "reference"
     scale = ROOT / "docs" / "guides" / "scale.md"
     compared, weaknesses = (ROOT / "docs" / "about" / f"{name}.md" for name in ("comparison", "weaknesses"))
@@ -286,7 +286,7 @@ def pages() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write all of them."""
+    """Write all generated pages."""
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8")
 

@@ -1,6 +1,6 @@
-"""Finds links of the documentation that lead nowhere: to missing files, or headings that a page lacks.
+"""A check for broken links in the documentation: to missing files, or to headings that a page lacks.
 
-Only what lies in the repository is looked up: a check must not depend on other people's servers.
+Only targets in the repository are checked: a check must not depend on other people's servers.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ HEADING = re.compile(r"^#{1,6} +(.+?)(?: +#+)?$", re.MULTILINE)
 
 
 def pages() -> list[Path]:
-    """All Markdown files of the repository, tracked by git or about to be."""
+    """Return all Markdown files of the repository that git tracks or does not ignore."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return sorted(path for path in (ROOT / line for line in listed.splitlines()) if path.exists())
 
 
 def prose(text: str) -> str:
-    """The text without its code, in which brackets are no links."""
+    """Return the text without its code, in which brackets are no links."""
     return re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", "", FENCE.sub("", text))
 
 
 def slug(heading: str) -> str:
-    """A heading's anchor, as forges and site generators make it: small letters, words joined by hyphens."""
+    """Return a heading's anchor, as forges and site generators make it: small letters, words joined by
+    hyphens.
+    """
     said = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").replace("*", "")
     return re.sub(r"[^\w\- ]", "", said.strip().lower()).replace(" ", "-")
 
@@ -49,12 +51,12 @@ def anchors(text: str) -> set[str]:
 
 
 def targets(text: str) -> list[str]:
-    """Where a page's links and pictures lead."""
+    """Return the targets of a page's links and pictures."""
     return [one or other for one, other in LINK.findall(prose(text))]
 
 
 def complaints(page: Path) -> list[str]:
-    """A sentence for each link of a page that leads nowhere."""
+    """Return a sentence for each broken link of a page."""
     found = []
     text = page.read_text(encoding="utf-8")
     for target in targets(text):
@@ -73,7 +75,7 @@ def complaints(page: Path) -> list[str]:
 
 
 def main() -> None:
-    """Print the complaints about all pages; exit code 1 if there are any."""
+    """Print the broken links of all pages; exit with 1 if there are any."""
     found = [one for page in pages() for one in complaints(page)]
     print(*found, sep="\n")
     sys.exit(bool(found))

@@ -1,4 +1,6 @@
-"""Measured figures of `make bench` in the words of the documentation: a test finds any other figure."""
+"""The documentation's sentences with measured figures of `make bench`: a test compares them with the
+pages.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from scripts import scale_tables
 
 
 def measured_table() -> str:
-    """Return five results with bar, day, commit, and the command that repeats each, for the README."""
+    """Return the README's table of five results with bar, day, commit, and the command that repeats each."""
     latency, churn, renewals, idle = map(read, ("P1", "P8", "P2", "P6"))
     failed, failed_without = _failed_calls()
     rows = [
@@ -54,7 +56,7 @@ def measured_table() -> str:
 
 
 def missed_bars_table() -> str:
-    """Return each benchmark whose bar is not held, for docs/about/weaknesses.md."""
+    """Return the table of benchmarks whose bar is not held, for docs/about/weaknesses.md."""
     rows = [
         f"| {title} ({name}) | {found['bar']} | {in_words(found['headlines'])} | {measured_at(found)} |"
         for name, title in TITLES.items()
@@ -68,17 +70,17 @@ def missed_bars_table() -> str:
 
 
 def _rate(churn: Record) -> str:
-    """Return how many changes a second P8 asked for, which depends on what the machine bears."""
+    """Return how many changes a second P8 made, which depends on the machine."""
     return f"{churn['ours'].get('changes_asked_a_second', 200):.0f}"
 
 
 def _p50_and_p99(figures: dict[str, float], digits: int = 0) -> str:
-    """Return both in milliseconds."""
+    """Return the median and the 99th percentile, in milliseconds."""
     return f"{figures['p50_ms']:.{digits}f} and {figures['p99_ms']:.{digits}f} ms"
 
 
 def comparison_table() -> str:
-    """Return the figures measured beside others in the same run, for docs/about/comparison.md."""
+    """Return the table of figures measured beside rivals in the same run, for docs/about/comparison.md."""
     latency, churn, memory, renewals, stacks = map(read, ("P1", "P8", "P5", "P2", "P9"))
     poll = latency["peers"]["30 s poll"]
     small, large = "1,000", "50,000"
@@ -121,7 +123,7 @@ def comparison_table() -> str:
 
 
 def _failed_calls() -> tuple[str, str]:
-    """Those of callers of our pods, and of pods without a drain, in all scenarios."""
+    """Return the failed calls in all scenarios, to Eurekube's drained pods and to pods without a drain."""
     rollout = read("P11")
     failed = [name for name in rollout["ours"] if name.startswith("failed calls")]
     of_both = (rollout["ours"], rollout["peers"]["no drain"])
@@ -130,7 +132,7 @@ def _failed_calls() -> tuple[str, str]:
 
 
 def quoted_figures() -> dict[str, list[str]]:
-    """The figures that a page has in its own sentences, as it must have them, by the page."""
+    """Return the phrases with measured figures that each page must contain, by page."""
     latency, start, restart, memory, churn, stacks, fail_over, rollout, mirrors = (
         read(name) for name in ("P1", "P3", "P4", "P5", "P8", "P9", "P10", "P11", "P14")
     )

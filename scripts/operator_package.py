@@ -1,6 +1,7 @@
-"""Makes the package `eurekube-operator` out of `eurekube-provider`'s wheel: the same files, and no Pulumi.
+"""The package `eurekube-operator`, made from `eurekube-provider`'s wheel: the same files without a dependency
+on Pulumi.
 
-Why it is made so: docs/decisions/0030-the-operator-alone-is-a-package-of-its-own.md.
+The reasons: docs/decisions/0030-the-operator-alone-is-a-package-of-its-own.md.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ NAME = "eurekube-operator"
 FORMER = "eurekube_provider"
 OWN = NAME.replace("-", "_")
 EXTRAS = ("cli", "operator", "zookeeper")
-"""Extras of `eurekube-provider` whose requirements this package has by itself."""
+"""Extras of `eurekube-provider` whose requirements this package always has."""
 
 SUMMARY = "Joins Netflix Eureka and Kubernetes service discovery: the in-cluster operator and its commands"
 
 
 def operator_wheel(wheel: Path) -> Path:
-    """Make it beside the other wheel, byte for byte the same from the same wheel.
+    """Write the operator's wheel beside the given one, the same bytes for the same wheel; return its path.
 
     :param wheel: of `eurekube-provider`.
     """
@@ -51,7 +52,9 @@ def operator_wheel(wheel: Path) -> Path:
 
 
 def metadata(text: str) -> str:
-    """Return the metadata with this package's name, those extras for everybody, and nothing of Pulumi."""
+    """Return the metadata with this package's name, with the requirements of its extras as plain ones, and
+    without Pulumi.
+    """
     head, separator, page = text.partition("\n\n")
     lines = []
     for line in head.splitlines():
@@ -67,7 +70,7 @@ def metadata(text: str) -> str:
 
 
 def entry_points(text: str) -> str:
-    """Return the commands without Pulumi's plugin, and without the plugin of pytest."""
+    """Return the entry points without Pulumi's plugin and without the pytest plugin."""
     parser = configparser.ConfigParser(delimiters=("=",))
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read_string(text)

@@ -1,7 +1,9 @@
-"""Makes archives by which `pulumi plugin install` needs no pip: `python -m scripts.plugin_archives WHEEL`.
+"""Archives from which `pulumi plugin install` gets the plugin without pip: `python -m scripts.plugin_archives
+WHEEL`.
 
-Each has the plugin and its libraries for one system, architecture and minor version of Python. The name that
-the CLI asks a server for knows nothing of Python: under that name lies the one for DEFAULT_PYTHON.
+Each has the plugin and its libraries for one system, architecture and minor version of Python. The file name
+for
+which the CLI asks a server has no Python version: the archive of that name is the one for DEFAULT_PYTHON.
 """
 
 from __future__ import annotations
@@ -40,30 +42,30 @@ PLATFORMS: Mapping[str, Sequence[str]] = {
     "darwin-arm64": ("macosx_13_0_arm64",),
     "windows-amd64": ("win_amd64",),
 }
-"""By Pulumi's name of a system and an architecture the wheels that run there."""
+"""Platform tags of the wheels that run on a system and architecture, by Pulumi's name of these."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target of an archive."""
+    """The system and Python version that an archive is for."""
 
     system: str
     python: str
 
     @property
     def archive(self) -> str:
-        """Its name."""
+        """File name of the archive."""
         python = self.python.replace(".", "")
         return f"{self.asked_for.removesuffix('.tar.gz')}-cp{python}.tar.gz"
 
     @property
     def asked_for(self) -> str:
-        """Return the file name that the CLI asks a server for."""
+        """File name that the CLI asks a server for."""
         return f"pulumi-resource-eurekube-v{__version__}-{self.system}.tar.gz"
 
 
 def here() -> Target:
-    """Return the target of this process."""
+    """Return the target with this process's system and Python version."""
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     return Target(
         f"{platform.system().lower()}-{architecture}", f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -71,7 +73,7 @@ def here() -> Target:
 
 
 def every() -> list[Target]:
-    """All that a release has."""
+    """Return the targets of a release."""
     return [Target(system, python) for python in PYTHONS for system in PLATFORMS]
 
 
@@ -80,10 +82,10 @@ class IncompleteArchive(Exception):
 
 
 def build(wheel: Path, target: Target, out: Path) -> Path:
-    """Make one archive; the same bytes from the same wheel and lock file.
+    """Make one archive, with the same bytes from the same wheel and lock file.
 
-    :raises subprocess.CalledProcessError: pip has no wheel for it, or no index.
-    :raises IncompleteArchive: a library needs another one on the target, which the lock file has not.
+    :raises subprocess.CalledProcessError: pip finds no wheel for it, or no index.
+    :raises IncompleteArchive: a library needs another one on the target, which the lock file lacks.
     """
     made = out / target.archive
     out.mkdir(parents=True, exist_ok=True)
@@ -108,9 +110,9 @@ def build(wheel: Path, target: Target, out: Path) -> Path:
 
 
 def missing(libraries: Path, target: Target) -> list[str]:
-    """Return what the libraries of a folder need on the target and do not find there.
+    """Return the requirements of a folder's libraries on the target that the folder does not meet.
 
-    pip is asked for no dependencies, and would answer conditions such as ``sys_platform`` for this machine.
+    pip is asked for no dependencies, and would evaluate conditions such as ``sys_platform`` for this machine.
     """
     found = {canonicalize_name(each.name): each for each in distributions(path=[str(libraries)])}
     lacking = set()
@@ -130,7 +132,7 @@ def missing(libraries: Path, target: Target) -> list[str]:
 
 
 def _environment(target: Target) -> dict[str, str]:
-    """Return what conditions of requirements compare with on the target."""
+    """Return the values with which requirements' conditions are evaluated for the target."""
     system, _, architecture = target.system.partition("-")
     is_windows = system == "windows"
     machine = {"windows": "AMD64", "darwin": architecture.replace("amd64", "x86_64")}.get(
@@ -155,7 +157,7 @@ def _install(folder: Path, target: Target, *what: str) -> None:
 
 
 def _pack(folder: Path, made: Path) -> None:
-    """Write a tar of the folder's files, none with a time or an owner of this machine."""
+    """Write a tar.gz of the folder's files, without times or owners of this machine."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for path in sorted(each for each in folder.rglob("*") if each.is_file()):
@@ -168,14 +170,14 @@ def _pack(folder: Path, made: Path) -> None:
 
 
 def build_every(wheel: Path, out: Path) -> list[Path]:
-    """Make those of a release, one of each system also under the name that the CLI asks for."""
+    """Make all archives of a release, one of each system also under the name that the CLI asks for."""
     made = [build(wheel, target, out) for target in every()]
     of_default = [each for each in every() if each.python == DEFAULT_PYTHON]
     return made + [Path(shutil.copy(out / each.archive, out / each.asked_for)) for each in of_default]
 
 
 def main() -> int:
-    """Make those of a release, or the one that this machine runs."""
+    """Make all archives of a release, or the one for this machine."""
     parser = argparse.ArgumentParser(prog="python -m scripts.plugin_archives", description=__doc__)
     parser.add_argument("wheel", type=Path, help="of eurekube-provider")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "plugins", metavar="FOLDER")

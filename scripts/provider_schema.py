@@ -59,14 +59,14 @@ _ALWAYS_REPORTED = (
     "status",
     "overridden_status",
 )
-"""Properties of every state of an Instance, so that no SDK makes them optional."""
+"""Properties that every state of an Instance has, so that no SDK makes them optional."""
 
 _ALWAYS_REPORTED_OF_MANY = {"instances", "idBase", "instanceIds", "statuses", "heldByOthers"}
-"""Properties of every state of an Application beside those that all of its instances share."""
+"""Properties that every state of an Application has, besides those that all its instances share."""
 
 
 def schema() -> dict[str, Any]:
-    """The schema, as JSON has it."""
+    """Return the schema as JSON values."""
     return {
         "name": "eurekube",
         "displayName": "Eurekube",
@@ -114,7 +114,7 @@ def schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """The schema as it is committed."""
+    """Return the text of the schema file."""
     return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -162,7 +162,9 @@ def _types() -> dict[str, Any]:
 
 
 def _choice_name(value: str) -> str:
-    """Return what an SDK calls a choice: ``OutOfService``, of which each language makes its own form."""
+    """Return an SDK's name of a choice, such as ``OutOfService``; each language changes it to its own
+    form.
+    """
     return "".join(part.capitalize() for part in value.split("_"))
 
 
@@ -172,10 +174,10 @@ def _type_name(each: Property) -> str:
 
 
 def _property(each: Property, *, as_output: bool = False) -> dict[str, Any]:
-    """One property; an output's status is any that Eureka knows.
+    """Return the schema of one property; as an output, a status may be any that Eureka knows.
 
-    Its default is reported, and is none of the schema's: an SDK would send it with each resource, where the
-    check could not tell it from what a person wrote, and the engine would keep its name in each state.
+    A default is described, but not part of the schema: an SDK would send it with each resource, where the
+    check could not tell it from a person's value, and the engine would keep its name in each state.
     """
     summary = as_written(each.description).replace("**", "").replace(", see below", "").strip()
     default = each.default_text or ("" if each.default in (None, {}) else f"`{_default_text(each.default)}`")
@@ -251,7 +253,7 @@ _ENDPOINT = "eurekube:index:FoundEndpoint"
 
 
 def _found(kind: type[Any], **description: str) -> dict[str, Any]:
-    """The fields of what a lookup finds; ``description`` describes some."""
+    """Return the schema of a lookup result's fields; ``description`` describes some of them."""
     found: dict[str, Any] = {}
     for name, hint in get_type_hints(kind).items():
         values = get_args(hint)[1:]  # of a map

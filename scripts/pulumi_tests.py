@@ -1,4 +1,6 @@
-"""Writes for which reasons tests with Pulumi are skipped: `make reference`; `--check` only compares."""
+"""The page with the reasons for which Pulumi tests are skipped: `make reference` writes it, `--check` only
+compares.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,9 @@ _FIRST_CELL = "skipped because of"
 
 
 class _Reasons:
-    """Takes down for which reasons tests may be skipped.
+    """A pytest plugin that collects the reasons for which tests may be skipped.
 
-    :ivar tests: those that are marked, by reason; a test's own name, below the name of its file.
+    :ivar tests: file name and name of each marked test, by reason.
     """
 
     def __init__(self) -> None:
@@ -34,12 +36,12 @@ class _Reasons:
 
 
 def marked_files() -> list[Path]:
-    """Return the files that have such tests."""
+    """Return the test files that contain tests with Pulumi."""
     return [file for file in sorted(TESTS.glob("test_*.py")) if f"mark.{MARK}" in file.read_text("utf-8")]
 
 
 def table() -> str:
-    """The reasons, the most frequent first, each with its tests."""
+    """Return the table of reasons, the most frequent first, each with its tests."""
     files = map(str, marked_files())
     reasons = _Reasons()
     options = ["--collect-only", "--quiet", "--quiet", "-p", "no:cacheprovider", "-m", MARK]
@@ -60,7 +62,7 @@ def _named(tests: list[tuple[str, str]]) -> str:
 
 
 def main() -> int:
-    """Write the page; with `--check`, 1 where it differs."""
+    """Write the page; with `--check`, only compare it, and return 1 if it differs."""
     before = PAGE.read_text("utf-8")
     after = put_table(before, _FIRST_CELL, table())
     if "--check" in sys.argv:

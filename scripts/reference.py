@@ -1,4 +1,7 @@
-"""Writes what in docs/ is made of the code: `make flags`, `make properties`, `make commands`."""
+"""The parts of docs/ that are generated from settings, properties and commands: `make flags`, `make
+properties`,
+`make commands`.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,11 @@ from scripts.command_reference import commands_pages
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 
 GIVEN_BY_THE_PROGRAM = ("service_url", "owner")
-"""Properties that a running program adds: no arguments."""
+"""Properties that a running program adds, and that are no arguments."""
 
 
 def flags_page() -> str:
-    """``docs/reference/flags.md``."""
+    """Return the text of ``docs/reference/flags.md``."""
     below = (f"`{option.name}`" for option in CONNECTION_OPTIONS)
     return f"""# The operator's settings
 
@@ -62,7 +65,7 @@ connections:
 
 
 def markdown(options: Iterable[Option]) -> str:
-    """A table of the options."""
+    """Return a table of the options."""
     lines = ["| flag | variable | value | meaning | default |", "|---|---|---|---|---|"]
     for option in options:
         also = f"`{variable(option.name)}`" if option.variable else ""
@@ -72,7 +75,7 @@ def markdown(options: Iterable[Option]) -> str:
 
 
 def keys_table() -> str:
-    """The keys of each kind, for the documentation."""
+    """Return the table of the keys of each kind of target."""
     lines = ["| kind | key | value | meaning | default |", "|---|---|---|---|---|"]
     for kind, options in (("all", COMMON_KEYS), *KEYS_OF_KIND.items()):
         required = ("kind", "namespaces", *REQUIRED_KEYS.get(kind, ()))
@@ -90,7 +93,7 @@ def keys_table() -> str:
 
 
 def table() -> str:
-    """The properties as the table of docs/reference/pulumi.md."""
+    """Return the table of properties for docs/reference/pulumi.md."""
     rows = ["| property | default | what it means |", "|---|---|---|"]
     for each in PROPERTIES:
         if each.name in GIVEN_BY_THE_PROGRAM:

@@ -1,6 +1,7 @@
-"""Writes the package's pages for Pulumi's registry, into plugin/docs: `make reference`.
+"""The package's pages for Pulumi's registry, written into plugin/docs by `make reference`.
 
-The programs are those of `examples`, which `make sdks` compiles, so that no page shows what does not.
+Their programs come from `examples`, which `make sdks` compiles, so that no page shows a program that does not
+compile.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ PROGRAMS: Mapping[str, tuple[str, str]] = {
     "java": ("java", "native-java/src/main/java/shop/App.java"),
     "yaml": ("yaml", "native-yaml/Pulumi.yaml"),
 }
-"""By the registry's name of a language that of its code, and the example."""
+"""Language of the code block, and path of the example, by the registry's name of a language."""
 
 _ENVIRONMENT = {
     **{name: f"EUREKA_{written.upper().replace('-', '_')}" for name, written in FIELDS.items()},
@@ -32,7 +33,7 @@ _ENVIRONMENT = {
 
 
 def index_page() -> str:
-    """``_index.md``: what the package is, and a program in each language."""
+    """Return the text of ``_index.md``: an introduction to the package, and a program in each language."""
     choices = "".join(_choice(name, code, _example(path)) for name, (code, path) in PROGRAMS.items())
     return (
         "---\ntitle: Eurekube\n"
@@ -46,7 +47,9 @@ def index_page() -> str:
 
 
 def installation_page() -> str:
-    """``installation-configuration.md``: how to get plugin and SDK, and each key of the configuration."""
+    """Return ``installation-configuration.md``: how to get plugin and SDK, and each key of the
+    configuration.
+    """
     rows = "".join(
         f"| `eurekube:{name}` | {f'`{_ENVIRONMENT[name]}`' if name in _ENVIRONMENT else ''} |"
         f" {'yes' if key.is_secret else ''} | {key.description} |\n"
@@ -70,7 +73,7 @@ def installation_page() -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Each page as it should be."""
+    """Return the text of each page, by path."""
     return {
         FOLDER / "_index.md": index_page(),
         FOLDER / "installation-configuration.md": installation_page(),
@@ -78,7 +81,7 @@ def pages() -> dict[Path, str]:
 
 
 def _choice(name: str, code: str, program: str) -> str:
-    """One language's program, as the registry shows one of several."""
+    """Return one language's program for the registry's language chooser."""
     begins, ends = (f"{{{{% {word} %}}}}" for word in (f"choosable language {name}", "/choosable"))
     return f"{begins}\n\n```{code}\n{program}```\n\n{ends}\n"
 

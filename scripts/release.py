@@ -1,9 +1,9 @@
-"""Makes all that a release publishes, and publishes nothing: `make release-dry-run`.
+"""A release's files, built but not published: `make release-dry-run`.
 
-Wheel, sdist, the operator's wheel without Pulumi, what the image holds, the chart where there is one,
+Wheel, sdist, the operator's wheel without Pulumi, a list of the image's files, the chart if there is one,
 `install.yaml` for kubectl, with a tag the archives of the Pulumi plugin, a bill of materials (CycloneDX), a
-statement of provenance (in-toto, SLSA) and checksums. The release workflow runs the same and signs and
-uploads it.
+statement of provenance (in-toto, SLSA) and checksums. The release workflow runs the same, signs the files and
+uploads them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LOCK = ROOT / "requirements-operator.lock"
 
 
 _UNPUBLISHED = re.compile(r"\b(?:not published|(?:image|chart|package) is published)\b")
-"""How the pages say that there is no package, chart or image to be had."""
+"""Pattern of sentences in the pages which say that a package, chart or image is not published yet."""
 
 
 class NotReleasable(Exception):
@@ -47,7 +47,7 @@ class NotReleasable(Exception):
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    """Return a program's output; its own words where it fails."""
+    """Return a program's output; raise NotReleasable with its error output if it fails."""
     done = subprocess.run(
         [str(word) for word in command],
         cwd=ROOT,
@@ -63,7 +63,9 @@ def run(*command: str | Path, **environment: str) -> str:
 
 
 def disagreements(tag: str, root: Path = ROOT, version: str = __version__) -> list[str]:
-    """A sentence for each place that has another version than the tag; without a tag only the chart's."""
+    """Return a sentence for each place whose version differs from the tag's; without a tag, only the chart
+    is checked.
+    """
     said = []
     if tag and tag != f"v{version}":
         said.append(
@@ -87,13 +89,15 @@ def disagreements(tag: str, root: Path = ROOT, version: str = __version__) -> li
 
 
 def packages(out: Path, epoch: str) -> list[Path]:
-    """Wheel and sdist; the same bytes from the same commit."""
+    """Build wheel and sdist, with the same bytes from the same commit; return their paths."""
     run(sys.executable, "-m", "hatchling", "build", "-d", out, SOURCE_DATE_EPOCH=epoch)
     return sorted([*out.glob("*.whl"), *out.glob("*.tar.gz")])
 
 
 def image_contents(wheel: Path, folder: Path) -> dict[str, str]:
-    """Return the Dockerfile's first stage: SHA-256 by path. It must start there, too."""
+    """Install the files of the Dockerfile's first stage, start the operator there, and return SHA-256 by
+    path.
+    """
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile")
     run(*pip, "--no-deps", "--require-hashes", "--target", folder, "-r", LOCK)
     run(*pip, "--no-deps", "--no-index", "--target", folder, wheel)
@@ -106,7 +110,7 @@ def image_contents(wheel: Path, folder: Path) -> dict[str, str]:
 
 
 def chart_package(out: Path) -> list[Path]:
-    """The chart as helm packs it; nothing where the tree has no chart."""
+    """Pack the chart with helm; return its path, or nothing where the tree has no chart."""
     if not (CHART / "Chart.yaml").is_file():
         return []
     before = set(out.glob("*.tgz"))
@@ -115,7 +119,7 @@ def chart_package(out: Path) -> list[Path]:
 
 
 def install_manifest(out: Path) -> list[Path]:
-    """The operator with its custom resources for kubectl; nothing where the tree has no base."""
+    """Write the operator's manifest for kubectl; return its path, or nothing where the tree has no base."""
     if not BASE.is_dir():
         return []
     made = out / "install.yaml"
@@ -124,21 +128,23 @@ def install_manifest(out: Path) -> list[Path]:
 
 
 def manifest() -> str:
-    """``install.yaml``: what `kubectl kustomize deploy/kustomize/base` prints, in the words of its files."""
+    """Return the text of ``install.yaml``: the output of `kubectl kustomize deploy/kustomize/base`, with
+    the files' own text.
+    """
     texts = [file.read_text(encoding="utf-8") for file in files_of(BASE)]
     head = f"# Eurekube {__version__} for kubectl: docs/start/kubectl.md says how to use it.\n"
     return head + "".join(f"---\n{text.strip()}\n" for text in texts)
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The files that a kustomization names, in its order."""
+    """Return the files that a kustomization names, in its order."""
     named = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
     found = [(folder / name).resolve() for name in named]
     return [file for one in found for file in (files_of(one) if one.is_dir() else [one])]
 
 
 def bill_of_materials(out: Path) -> Path:
-    """CycloneDX of what the image has, from the lock file with its hashes."""
+    """Write a CycloneDX file of the image's packages, from the lock file with its hashes; return its path."""
     made = out / f"eurekube-{__version__}.cdx.json"
     tool = Path(sys.executable).parent / "cyclonedx-py"
     run(
@@ -154,7 +160,7 @@ def bill_of_materials(out: Path) -> Path:
 
 
 def provenance(artifacts: Sequence[Path], commit: str, tag: str) -> dict[str, Any]:
-    """An in-toto statement of where the artefacts come from; unsigned, which the workflow changes."""
+    """Return an unsigned in-toto statement of the artefacts' origin, which the workflow signs."""
     repository = os.environ.get("REPOSITORY_URL", "").partition("/blob/")[0]
     return {
         "_type": "https://in-toto.io/Statement/v1",
@@ -185,14 +191,14 @@ def provenance(artifacts: Sequence[Path], commit: str, tag: str) -> dict[str, An
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def sdist_builds(sdist: Path, folder: Path) -> None:
-    """Build a wheel from the sdist alone, without git and tags, and compare its name and version.
+    """Check that the sdist alone, without git and tags, builds a wheel of this version.
 
-    :raises NotReleasable: it does not build, or has what is none of the repository's.
+    :raises NotReleasable: it does not build, or has files that the repository lacks.
     """
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
@@ -215,7 +221,7 @@ def sdist_builds(sdist: Path, folder: Path) -> None:
 
 
 def dry_run(tag: str) -> list[Path]:
-    """Make all of it; the files that a release would publish."""
+    """Make all files of a release, and return their paths."""
     records = too_old(BENCHMARKS, tag) if tag else []
     if said := [*disagreements(tag), *records]:
         raise NotReleasable("; ".join(said))
@@ -243,7 +249,7 @@ def dry_run(tag: str) -> list[Path]:
 
 
 def main() -> int:
-    """Run it, and say what was made."""
+    """Make a release's files, and print their names."""
     parser = argparse.ArgumentParser(prog="python -m scripts.release", description=__doc__)
     parser.add_argument(
         "--tag", default="", help="the tag to release: v and the version; none: a dry run of any tree"

@@ -1,4 +1,6 @@
-"""Two small worlds, of which docs/reference/cli-look.md shows what the commands make."""
+"""A small sample of Kubernetes and Eureka, from which docs/reference/cli-look.md shows the commands'
+output.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ _NO_SERVICE = "no Service in namespace shop has the label app=cart (or, without 
 
 
 def sample_inventory() -> Inventory:
-    """A syncer that is well, one whose pods register themselves, one without a Service, and a machine."""
+    """Return a synced syncer, one whose pods register themselves, one without a Service, and a machine."""
     syncers = [
         _syncer("rating", "True", "Synced", "all there"),
         _syncer("order", "True", "SelfRegistered", _TAKEN, synced="False"),

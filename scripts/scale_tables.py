@@ -1,4 +1,6 @@
-"""Tables of docs/guides/scale.md: how far one operator and one Eureka server go, measured and calculated."""
+"""Tables of docs/guides/scale.md: the limits of one operator and one Eureka server, measured and
+calculated.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ Row = tuple[str, Sequence[str], str]
 
 
 def operator_table() -> str:
-    """Return what one operator takes and sends at each size; ``~`` marks what is calculated."""
+    """Return the table of one operator's cost at each size; ``~`` marks calculated figures."""
     memory, idle, growth = read("P5"), read("P6"), read("P12")
     start = [
         growth["ours"][f"start, us an instance at {count:,}"] * count / 1e6 for count in (10_000, 50_000)
@@ -67,7 +69,7 @@ def operator_table() -> str:
 
 
 def server_table() -> str:
-    """Return what one Eureka server holds, sends and needs at each size."""
+    """Return the table of one Eureka server's sizes and cost at each number of instances."""
     found = find("P17")
     head = ["one Eureka server, instances", *(f"{count:,}" for count in SERVER_SIZES)]
     if found is None:
@@ -101,7 +103,7 @@ _OF_A_SERVER = (
 
 
 def sentences() -> list[str]:
-    """Return the figures that the page has in its sentences, each with its record."""
+    """Return the phrases with measured figures that the page must contain, each with its record."""
     memory, churn, idle = read("P5"), read("P8"), read("P6")
     each = (memory["ours"]["50,000"] - memory["ours"]["10,000"]) / 40_000 * 1024
     changes, percent = churn["ours"]["changes_a_second"], churn["ours"]["cpu_percent"]

@@ -1,8 +1,8 @@
-"""Generates the SDK of each language and compiles it with the example of that language: `make sdks`.
+"""The SDK of each language, generated and compiled with the example of that language: `make sdks`.
 
-Nothing that is generated is committed: users have theirs made by `pulumi package add`, which this does, too.
-A language whose tools are not on PATH is left out, with the reason. No index of Debian, Python, Node, Go or
-Maven has those of .NET. The workflow's machine has all, and the workflow fails unless every SDK is compiled.
+No generated code is committed: users run `pulumi package add`, as this script does. A language whose tools
+are not on PATH is left out, with the reason. No index of Debian, Python, Node, Go or Maven has the tools of
+.NET. The workflow's machine has all, and the workflow fails unless every SDK is compiled.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Language:
     compile_with: Sequence[str] = ()
 
     def missing(self) -> str:
-        """Why this language cannot be had here; empty where it can."""
+        """Return why this language cannot be built here; empty where it can."""
         found = [tool for tool in ("pulumi", *self.tools) if shutil.which(tool) is None]
         return f"not on PATH: {', '.join(found)}" if found else ""
 
@@ -68,7 +68,7 @@ LANGUAGES: Mapping[str, Language] = {
 
 
 class SdkFailed(Exception):
-    """An SDK cannot be generated, or does not compile; what the tool said."""
+    """An SDK cannot be generated, or does not compile; the message has the tool's output."""
 
 
 def build(name: str, folder: Path, environment: Mapping[str, str]) -> Path:
@@ -96,11 +96,11 @@ def build(name: str, folder: Path, environment: Mapping[str, str]) -> Path:
 
 
 def python_sdk(folder: Path, environment: Mapping[str, str]) -> Path:
-    """Generate the SDK for Python, as pip would install it.
+    """Generate the SDK for Python, in the form of an installed package.
 
-    Where there is no language host, a program of the lab does so, with the same library.
+    Where Python's language host is missing, a program of the lab generates the SDK with the same library.
 
-    :returns: the folders for the path of modules.
+    :returns: the folder for the module path.
     :raises SdkFailed: it cannot be generated.
     """
     folder.mkdir(exist_ok=True)
@@ -137,7 +137,7 @@ def _run(command: Sequence[str], project: Path, environment: Mapping[str, str]) 
 
 
 def main() -> int:
-    """Build all, or those that are named; the exit code is 1 where one failed."""
+    """Build the SDKs of all languages, or of the named ones; return 1 if one failed."""
     folder = ROOT / "build" / "sdks"
     (folder / "backend").mkdir(parents=True, exist_ok=True)
     environment = {

@@ -1,8 +1,9 @@
-"""Makes the pages of docs/ ready for the site generator: `make site`.
+"""The pages of docs/, prepared for the site generator: `make site`.
 
-A site has nothing beside its pages. So links that lead to other files of the repository become links to where
-REPOSITORY_URL says that it is, such as https://github.com/<owner>/<name>/blob/main; without it, their words.
-Decisions are listed by their titles, which a folder on a forge does by itself.
+A site has no files besides its pages. So links to other files of the repository become links below
+REPOSITORY_URL, such as https://github.com/<owner>/<name>/blob/main; without it, plain words. An index lists
+the
+decisions by title, as a forge does by itself for a folder.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ LINK = re.compile(r"(?<!!)\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
 def page_for_the_site(page: Path, repository_url: str = "") -> str:
-    """A page's text, in which no link leaves the site but to the repository's own address."""
+    """Return a page's text with each link into the repository changed to the repository's address, or to
+    plain words.
+    """
 
     def link(found: re.Match[str]) -> str:
         words, target = found.groups()
@@ -39,12 +42,15 @@ def page_for_the_site(page: Path, repository_url: str = "") -> str:
 
 
 def _code(part: str) -> str:
-    """A block as it is; in a name of a table no escaped bar, whose backslash the generator would show."""
+    """Return a code block unchanged, and inline code with its escaped bars unescaped: the generator would
+    show the
+    backslashes.
+    """
     return part if part.lstrip().startswith("```") else part.replace("\\|", "|")
 
 
 def decisions_page() -> str:
-    """The decisions by their titles."""
+    """Return an index of the decisions by title."""
     lines = ["# Decisions\n", "What was decided otherwise than one would expect, and why.\n"]
     for path in sorted((DOCS / "decisions").glob("*.md")):
         title = path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
@@ -53,7 +59,7 @@ def decisions_page() -> str:
 
 
 def main() -> None:
-    """Write all pages into build/docs."""
+    """Write all prepared pages into build/docs."""
     shutil.rmtree(OUT, ignore_errors=True)
     shutil.copytree(DOCS, OUT)
     for page in DOCS.rglob("*.md"):

@@ -1,6 +1,6 @@
-"""Finds links of the built site that lead nowhere, and what it loads from elsewhere: a part of `make site`.
+"""A check of the built site for broken links and for content loaded from other hosts: a part of `make site`.
 
-`scripts/links.py` looks at the pages as they are written; this, at what the generator made of them.
+`scripts/links.py` checks the pages as they are written; this script checks the generator's output.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SITE = Path(__file__).parents[1] / "site"
 
 
 class _Page(HTMLParser):
-    """The places of a page that a link may name, and where it leads itself."""
+    """The anchors of a page, its links, and the addresses that it loads."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -36,9 +36,10 @@ class _Page(HTMLParser):
 
 
 def complaints(site: Path = SITE) -> list[str]:
-    """A sentence for each link that leads nowhere, and for each thing that is loaded from elsewhere.
+    """Return a sentence for each broken link, and for each address of another host that the site loads.
 
-    By a page, or by one of the site's own scripts or style sheets. Mermaid's has addresses of licences only.
+    Pages, the site's own scripts and its style sheets are checked. Mermaid's script has addresses of licences
+    only.
     """
     pages = {path: _Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
     found = []
@@ -65,7 +66,7 @@ def complaints(site: Path = SITE) -> list[str]:
 
 
 def _target(site: Path, page: Path, path: str) -> Path:
-    """The file that a path of the site means."""
+    """Return the file that a path of the site leads to."""
     if not path:
         return page
     target = site / path.lstrip("/") if path.startswith("/") else (page.parent / path).resolve()
@@ -73,7 +74,7 @@ def _target(site: Path, page: Path, path: str) -> Path:
 
 
 def main() -> int:
-    """Say all of them."""
+    """Print all complaints; return 1 if there are any."""
     if not (SITE / "index.html").is_file():
         print("site: there is none to look at", file=sys.stderr)
         return 1

@@ -1,8 +1,10 @@
-"""Lets the built site carry all that its scripts load: a part of `make site`.
+"""A copy of all scripts that the built site would load from other hosts: a part of `make site`.
 
 The generator's script fetches Mermaid, which draws the diagrams, from another host when a page with a diagram
-is read. Here the site gets a copy, out of a package of the index that carries it. Every other address from
-which that script would load something, for features that no page uses, is taken away.
+is
+opened. Here the site gets a copy, from a package of the package index that contains it. Every other address
+from
+which that script would load something, for features that no page uses, is removed.
 """
 
 from __future__ import annotations
@@ -18,24 +20,28 @@ SITE = ROOT / "site"
 PACKAGES = ROOT / "build" / "site-diagrams"
 MERMAID = "mermaidx/assets/mermaid.js"
 SHA256 = "74d7c46dabca328c2294733910a8aa1ed0c37451776e8d5295da38a2b758fb9b"
-"""Of ``dist/mermaid.min.js`` of Mermaid 11.16.0 as its authors publish it: the package adds nothing."""
+"""SHA-256 of ``dist/mermaid.min.js`` of Mermaid 11.16.0 as its authors publish it: the package's copy is
+the same.
+"""
 
 PLACE = "assets/javascripts/mermaid.min.js"
 OWN = f'new URL("{PLACE}",__md_scope).href'
-"""The address of the site's own copy, from whichever of its pages."""
+"""JavaScript expression for the address of the site's own copy, valid on each of its pages."""
 
 LOADED = re.compile(r"""(["'`])https?://(?!www\.w3\.org/)[\w.-]+/[^"'`${\s]*\1""")
-"""An address of another host in a script, but for names of XML; one with ``${`` asks nothing by itself."""
+"""Pattern of another host's address in a script, except XML namespaces; an address with ``${`` is no whole
+one.
+"""
 
 
 class Unexpected(Exception):
-    """Generator or package are other ones than this knows; the message says what differs."""
+    """The generator or the package differs from the known one; the message says how."""
 
 
 def carried(script: str) -> str:
-    """Return the generator's script, which loads nothing from another host.
+    """Return the generator's script, changed to load nothing from another host.
 
-    :raises Unexpected: it does not load Mermaid as it did.
+    :raises Unexpected: it does not load Mermaid from exactly one address.
     """
     own, found = re.subn(r'"https://[\w.-]+/mermaid@[\w.-]+/dist/mermaid\.min\.js"', OWN, script)
     if found != 1:
@@ -44,9 +50,9 @@ def carried(script: str) -> str:
 
 
 def mermaid(packages: Path) -> bytes:
-    """Return Mermaid, out of the one package in a folder.
+    """Return Mermaid's script from the only package in a folder.
 
-    :raises Unexpected: it is not the one that was looked at.
+    :raises Unexpected: its checksum differs from the known one.
     """
     (package,) = packages.glob("*.whl")
     with zipfile.ZipFile(package) as archive:
@@ -57,7 +63,7 @@ def mermaid(packages: Path) -> bytes:
 
 
 def main() -> int:
-    """Change the built site."""
+    """Add Mermaid to the built site, and remove other hosts' addresses from its scripts."""
     try:
         (SITE / PLACE).write_bytes(mermaid(PACKAGES))
         for path in (SITE / "assets" / "javascripts").glob("bundle.*.js"):

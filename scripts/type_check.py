@@ -1,9 +1,12 @@
-"""Checks the types with what mypy left when it checked another clone: a part of `make lint`.
+"""The type check of `make lint`, which reuses mypy's cache from an earlier check of another clone.
 
-Where it has nothing to begin with, mypy takes three quarters of a minute of processor time; with what is left
-of an earlier check, a second or two. So the first check of a clone begins with a copy of what is kept in the
-user's cache folder, and a good one leaves its own there. mypy holds each file's text against what it knows,
-wherever the file lies, and begins again after a change of its version or options.
+Without a cache mypy takes three quarters of a minute of processor time; with one, a second or two. So the
+first
+check of a clone starts from a copy in the user's cache folder, and leaves its own cache there if it passes.
+mypy
+compares each file's text with its cache, wherever the file lies, and starts anew after a change of its
+version or
+options.
 """
 
 from __future__ import annotations
@@ -24,9 +27,9 @@ _LOCK = "mypy"
 
 
 def check(project: Path = ROOT, mypy: Sequence[str] = MYPY) -> int:
-    """Run mypy in a clone; what it ends with.
+    """Run mypy in a clone, and return its exit code.
 
-    :param mypy: the command, which leaves what it knows in ``.mypy_cache``.
+    :param mypy: the command, which leaves its cache in ``.mypy_cache``.
     """
     own, kept = project / ".mypy_cache", _kept()
     is_first = not own.exists()
@@ -39,7 +42,7 @@ def check(project: Path = ROOT, mypy: Sequence[str] = MYPY) -> int:
 
 
 def _kept() -> Path | None:
-    """Where it is kept for other clones; nowhere, where a user has no cache folder."""
+    """Return the folder of the cache for other clones; None where the user has no cache folder."""
     try:
         return cache_folder() / "types" / "mypy"
     except LabError:

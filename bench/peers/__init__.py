@@ -1,1 +1,1 @@
-"""The rivals: the real thing, written as its own documentation would have a user write it."""
+"""The rivals of the benchmarks: real tools, used as their own documentation recommends."""

@@ -8,7 +8,7 @@ from typing import Any
 def document(
     application: str, instance_id: str, address: str, port: int, *, up: bool = True
 ) -> dict[str, Any]:
-    """An instance, as it stands under the key ``instance`` of a registration."""
+    """Return an instance, as it stands under the key ``instance`` of a registration."""
     return {
         "instanceId": instance_id,
         "app": application.upper(),

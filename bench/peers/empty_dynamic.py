@@ -1,4 +1,4 @@
-"""A dynamic provider that does nothing: what Pulumi's SDK itself costs."""
+"""A dynamic provider that does nothing: it shows the cost of Pulumi's SDK itself."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ from pulumi.dynamic import CreateResult, ResourceProvider
 
 
 class EmptyProvider(ResourceProvider):
-    """Its outputs are its inputs."""
+    """A provider whose outputs are its inputs."""
 
     def create(self, props: dict[str, Any]) -> CreateResult:
-        """Nothing."""
+        """Return the inputs as outputs, and create nothing."""
         return CreateResult(props["host_name"], outs=props)

@@ -1,4 +1,4 @@
-"""A native provider that does nothing: what Pulumi's engine and SDK themselves cost.
+"""A native provider that does nothing: it shows the cost of Pulumi's engine and SDK themselves.
 
 It answers as the native provider of Eurekube does, under its name and on the same stubs, and its properties
 are as many and as long. So the same program runs with it, and the engine writes a state of the same size.
@@ -25,7 +25,7 @@ _INPUTS = {
     "renewer": "eurekube",
     "serviceUrl": "http://127.0.0.1:28761/eureka",
 }
-"""Properties that a check adds, beside the id."""
+"""Properties that a check adds, besides the id."""
 
 _OUTPUTS = {
     "incarnation": "0a1b2c3d",
@@ -33,38 +33,38 @@ _OUTPUTS = {
     "overriddenStatus": "UNKNOWN",
     "status": "UP",
 }
-"""Properties that Eureka adds, beside those that follow from the inputs."""
+"""Properties that Eureka adds, besides those that follow from the inputs."""
 
 
 class EmptyServicer(provider_pb2_grpc.ResourceProviderServicer):
-    """Its outputs are its inputs, and constants."""
+    """A provider whose outputs are its inputs and constants."""
 
     def Handshake(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - gRPC's names
-        """As the native provider."""
+        """Answer as Eurekube's native provider does."""
         return proto.ProviderHandshakeResponse(accept_secrets=True, accept_outputs=True)
 
     def GetPluginInfo(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Any version."""
+        """Return a constant version."""
         return plugin_pb2.PluginInfo(version="1.0.0")
 
     def GetSchema(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """That of the native provider, which a program in YAML is read by."""
+        """Return the schema of Eurekube's native provider, which a program in YAML needs."""
         return proto.GetSchemaResponse(schema=served_schema())
 
     def CheckConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """As it is."""
+        """Return the configuration unchanged."""
         return proto.CheckResponse(inputs=request.news)
 
     def DiffConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """None."""
+        """Return that the configuration has no difference."""
         return proto.DiffResponse(changes=proto.DiffResponse.DIFF_NONE)
 
     def Configure(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """As the native provider."""
+        """Answer as Eurekube's native provider does."""
         return proto.ConfigureResponse(acceptSecrets=True, supportsPreview=True, acceptOutputs=True)
 
     def Check(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Add as much as the native provider does."""
+        """Add as many properties as Eurekube's native provider does."""
         name = request.urn.rpartition("::")[2]
         given = {key: item for key, item in dict(request.news).items() if not key.startswith("__")}
         lower = str(given["application"]).lower()
@@ -80,13 +80,13 @@ class EmptyServicer(provider_pb2_grpc.ResourceProviderServicer):
         return proto.CheckResponse(inputs=_struct(checked))
 
     def Diff(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Every difference is an update."""
+        """Report every difference as an update."""
         is_same = all(request.olds[key] == item for key, item in request.news.items())
         none, some = proto.DiffResponse.DIFF_NONE, proto.DiffResponse.DIFF_SOME
         return proto.DiffResponse(changes=none if is_same else some)
 
     def Create(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Nothing."""
+        """Return the inputs and constants as outputs, and create nothing."""
         given = dict(request.properties)
         id_ = "" if request.preview else f"{given['application']}/{given['instanceId']}"
         lower = str(given["application"]).lower()
@@ -94,7 +94,7 @@ class EmptyServicer(provider_pb2_grpc.ResourceProviderServicer):
         return proto.CreateResponse(id=id_, properties=_struct({**given, **follows, **_OUTPUTS}))
 
     def Cancel(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Nothing."""
+        """Do nothing."""
         return empty_pb2.Empty()  # type: ignore[attr-defined]
 
 
@@ -105,7 +105,7 @@ def _struct(properties: dict[str, Any]) -> Any:
 
 
 def main() -> None:
-    """Serve until the engine ends it."""
+    """Serve until the engine ends the process."""
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())

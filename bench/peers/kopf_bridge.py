@@ -1,4 +1,4 @@
-"""``kopf run`` with this file: an event handler that registers each endpoint in Eureka as it appears.
+"""A kopf operator for ``kopf run``: an event handler that registers each endpoint in Eureka as it appears.
 
 Written after kopf's pages "Event-watching handlers" and "Startup handlers". It sends no renewals and has no
 status, which only makes it faster.
@@ -27,7 +27,9 @@ registered: dict[str, dict[str, bool]] = defaultdict(dict)
 def endpoints_changed(
     event: kopf.RawEvent, body: kopf.Body, name: str, namespace: str | None, **_: Any
 ) -> None:
-    """Register what is new or has another readiness, deregister what is gone or on its way out."""
+    """Register endpoints that are new or have another readiness; deregister those that are gone or
+    terminating.
+    """
     application = body["metadata"]["labels"]["kubernetes.io/service-name"]
     port = body["ports"][0]["port"]
     wanted: dict[str, tuple[str, bool]] = {}

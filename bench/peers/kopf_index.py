@@ -1,6 +1,8 @@
-"""``kopf run`` with this file: holds all EndpointSlices and syncers, after kopf's page "In-memory indexing".
+"""A kopf operator for ``kopf run`` that holds all EndpointSlices and syncers in memory.
 
-Each slice is kept as the addresses, names, zones and readiness that a bridge would need.
+Written after kopf's page "In-memory indexing". Each slice is kept as the addresses, names, zones and
+readiness that
+a bridge would need.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import kopf
 def endpoints(
     body: kopf.Body, name: str, namespace: str | None, **_: Any
 ) -> dict[tuple[str | None, str], list[Any]]:
-    """The endpoints by namespace and slice."""
+    """Return a slice's endpoints for the index, by namespace and slice."""
     return {
         (namespace, name): [
             {
@@ -32,11 +34,11 @@ def endpoints(
 def syncers(
     name: str, namespace: str | None, spec: kopf.Spec, **_: Any
 ) -> dict[tuple[str | None, str], dict[str, Any]]:
-    """The syncers by namespace and name."""
+    """Return a syncer's spec for the index, by namespace and name."""
     return {(namespace, name): dict(spec)}
 
 
 @kopf.on.event("eurekube.io", "v1alpha1", "eurekasyncers")
 def changed(**arguments: Any) -> None:
-    """An operator has at least one handler; this one only looks at the index."""
+    """Read the index: an operator must have at least one handler."""
     len(arguments["endpoints"])

@@ -1,7 +1,8 @@
-"""A bridge that polls Eureka and rewrites every slice, as a script of an afternoon does.
+"""A bridge that polls Eureka and rewrites every slice, like a script written in an afternoon.
 
-``python -m bench.peers.mirror_poll NAMESPACE SECONDS`` reads the whole registry so often with `requests` and
-replaces the EndpointSlice of each application with the official Kubernetes client, whatever it holds.
+``python -m bench.peers.mirror_poll NAMESPACE SECONDS`` reads the whole registry every SECONDS with `requests`
+and
+replaces the EndpointSlice of each application, changed or not, with the official Kubernetes client.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from kubernetes import client, config
 
 
 def main() -> None:
-    """Read, rewrite, sleep."""
+    """Read the registry, rewrite every slice, sleep, and repeat."""
     url, namespace, seconds = os.environ["EUREKA_URL"].split(",")[0], sys.argv[1], float(sys.argv[2])
     config.load_kube_config()  # type: ignore[no-untyped-call]
     core: Any = client.CoreV1Api()

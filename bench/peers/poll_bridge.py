@@ -18,7 +18,7 @@ PERIOD_SECONDS = 30.0
 
 
 def main() -> None:
-    """Look, register, sleep."""
+    """List the endpoints, register new ones, sleep, and repeat."""
     url, namespace = os.environ["EUREKA_URL"].split(",")[0], sys.argv[1]
     registered: set[str] = set()
     with requests.Session() as session:

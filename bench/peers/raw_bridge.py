@@ -1,6 +1,8 @@
-"""The floor of P1: a raw watch of a namespace's EndpointSlices, and one raw register for each new address.
+"""The floor of P1: a raw watch of a namespace's EndpointSlices, and one raw registration for each new
+address.
 
-One thread, one connection to each side, the standard library alone, no state but the addresses seen: the
+It has one thread, one connection to each side, only the standard library, and no state but the addresses
+seen: the
 least that any bridge does between the two. ``python -m bench.peers.raw_bridge NAMESPACE``.
 """
 
@@ -16,7 +18,7 @@ from bench.prober import Prober, RawWatch
 
 
 def main() -> None:
-    """List, say so, then register what each event adds."""
+    """Start the watch, print ``watching``, then register each new address of every event."""
     prober = Prober(os.environ["EUREKA_URL"].split(",")[0], AGENTS.raw)
     watch = RawWatch(Path(os.environ["KUBECONFIG"]), sys.argv[1])
     seen: set[str] = set()

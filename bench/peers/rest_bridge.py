@@ -24,21 +24,21 @@ RENEWAL_SECONDS = 30.0
 
 
 def renew_each(url: str, instances: Iterable[Instance]) -> None:
-    """One PUT each over one connection."""
+    """Renew instances by one PUT each, over one connection."""
     with requests.Session() as session:
         for instance in instances:
             _renew(session, url, *instance.key)
 
 
 def renew_each_in_threads(url: str, instances: Iterable[Instance], threads: int = 16) -> None:
-    """One PUT each, from several threads with a pool of connections."""
+    """Renew instances by one PUT each, from several threads with a pool of connections."""
     with requests.Session() as session, ThreadPoolExecutor(threads) as pool:
         session.mount(url, requests.adapters.HTTPAdapter(pool_maxsize=threads))
         list(pool.map(lambda instance: _renew(session, url, *instance.key), instances))
 
 
 def endpoints_of(namespace: str) -> Iterator[tuple[str, str, str, int]]:
-    """Application, instance id, address and port of a namespace's ready endpoints."""
+    """Yield application, instance id, address and port of a namespace's ready endpoints."""
     config.load_kube_config()  # type: ignore[no-untyped-call]
     api: Any = client.DiscoveryV1Api()
     for item in api.list_namespaced_endpoint_slice(namespace).items:
@@ -51,7 +51,7 @@ def endpoints_of(namespace: str) -> Iterator[tuple[str, str, str, int]]:
 
 
 def main() -> None:
-    """Register all once, or renew all for ever."""
+    """Register all endpoints once; with ``renew``, also renew them for ever."""
     what, namespace = sys.argv[1:]
     url = os.environ["EUREKA_URL"].split(",")[0]
     with requests.Session() as session:

@@ -1,8 +1,10 @@
-"""The proof of the readiness gate: roll-outs with `minReadySeconds: 0` while real Spring clients call.
+"""The proof of the readiness gate: rollouts with `minReadySeconds: 0` while real Spring clients call.
 
 `python -m lab.gate_proof FORM FILE` runs it inside a network of the lab's own (:mod:`lab.netns`) and writes
-what was found; :func:`prove_gate` starts that. One application of ten pods is rolled again and again, with
-something else gone each time, and every call of two unmodified clients is counted.
+its
+findings; :func:`prove_gate` starts that. One application of ten pods is rolled again and again, with a
+different
+disturbance each time, and every call of two unmodified clients is counted.
 """
 
 from typing import Any, Literal
@@ -17,12 +19,12 @@ GateFormName = Literal["defaults", "quick", "short"]
 
 
 def prove_gate(form: GateFormName) -> dict[str, Any]:
-    """Run the proof in a process of its own; see :mod:`lab.gate_proof.__main__` for what comes back.
+    """Run the proof in a process of its own; see :mod:`lab.gate_proof.__main__` for the returned report.
 
     Its progress goes to standard error.
 
-    :param form: ``defaults``: one roll-out with the caches of the field; ``quick``: with those that the
-        doctor advises; ``short``: all roll-outs, with caches tuned down.
+    :param form: ``defaults``: one rollout with the caches of the field; ``quick``: with those that the
+        doctor advises; ``short``: all rollouts, with caches tuned down.
     :raises LabError: it broke down; SpringClientMissing where Java or Maven is missing.
     """
     # Nothing can be downloaded in there.

@@ -1,4 +1,6 @@
-"""`python -m lab.gate_proof FORM FILE`, inside a network of the lab's own: writes what was found."""
+"""`python -m lab.gate_proof FORM FILE`, inside a network of the lab's own: runs the proof and writes its
+findings.
+"""
 
 import argparse
 import json
@@ -36,7 +38,7 @@ _READY_SECONDS = 120.0
 
 
 _ESTABLISHED = "01"
-"""The state of a connection in /proc/net/tcp."""
+"""State of an established connection in /proc/net/tcp."""
 
 _QUICK = replace(
     FORMS["full"],
@@ -49,15 +51,15 @@ _QUICK = replace(
         "spring.cloud.loadbalancer.cache.ttl": f"{QUICK.load_balancer_cache_seconds:g}s",
     },
 )
-"""With the settings that the doctor advises, and all else as it is."""
+"""The form with the cache settings that the doctor advises, and all else as by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One roll-out.
+    """One rollout.
 
     :ivar began: seconds since 1970, as are all times; ``opened`` is when the last gate opened.
-    :ivar excused_seconds: for so long nobody could go on.
+    :ivar excused_seconds: seconds in which the disturbance kept the rollout from going on.
     :ivar stood: True if no old pod was deleted in that time.
     """
 
@@ -109,7 +111,7 @@ class Stage(Staged):
         self.call_files.append(file)
 
     def start_operator(self, name: str) -> None:
-        """A replica, once it works or stands by."""
+        """Start a replica of the operator, and wait until it works or stands by."""
         self._starts += 1
         environment = {
             "EUREKA_URL": ",".join(self.lab.eureka_urls),
@@ -126,13 +128,13 @@ class Stage(Staged):
         operator.start()
 
     def kill_leader(self) -> str:
-        """SIGKILL the operator that leads; which one it was."""
+        """Send SIGKILL to the operator that leads; return its name."""
         holder = self.cluster.leader(NAMESPACE)
         self.operators[holder].kill()
         return holder
 
     def eurekas_by_use(self) -> list[EurekaServer]:
-        """Return the Eureka servers, first those that the caller has connections to."""
+        """Return the Eureka servers, first those to which the caller is connected."""
         folder = Path(f"/proc/{self.clients[0].pid}")
         sockets = {str(one.readlink()) for one in (folder / "fd").iterdir()}
         used = set()
@@ -145,12 +147,12 @@ class Stage(Staged):
 
     @property
     def lives(self) -> list[Life]:
-        """Of every pod that was there, in the order of their starts."""
+        """Lives of all pods so far, in the order of their starts."""
         return list(self.lab.kubernetes.kubelet.lives)
 
     @property
     def is_rolled(self) -> bool:
-        """Return whether the Deployment has come to where it was sent."""
+        """True if the Deployment's rollout is complete."""
         return self.cluster.is_rolled(NAMESPACE, NAME, REPLICAS)
 
     @property
@@ -160,7 +162,7 @@ class Stage(Staged):
         return {"readinessGate": {"callersSeconds": self.form.drain.known_after_seconds}}
 
     def _deployment(self) -> dict[str, Any]:
-        """The Deployment of the proof, with the gate and the drain, and no minReadySeconds."""
+        """Return the proof's Deployment, with the gate and the drain, and no minReadySeconds."""
         item = Subject(Scenario.ROLLED, Strategy.NONE).deployment(REPLICAS, self.form.drain)
         spec = drained_workload("Deployment", item["spec"], self.form.drain, declares_gate=True)
         labels = {"app": NAME}
@@ -176,14 +178,14 @@ class Stage(Staged):
 
 
 class Play:
-    """The roll-outs, one after the other."""
+    """The rollouts, one after the other."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self.acts: list[Act] = []
 
     def roll(self, name: str, disturb: Callable[[], tuple[float, bool]] = lambda: (0.0, True)) -> None:
-        """Roll the application, and do something when its first new pods wait for callers."""
+        """Roll the application out, and call `disturb` while its first new pods wait for callers."""
         stage, known = self._stage, {id(life) for life in self._stage.lives}
         began = time.time()
         stage.cluster.roll(NAMESPACE, NAME, str(len(self.acts) + 2))
@@ -205,12 +207,12 @@ class Play:
         return not self._stage.lab.kubernetes.kubelet.has_ending_pods
 
     def kill_leader(self) -> tuple[float, bool]:
-        """The next operator goes on; the one that was killed comes back."""
+        """Kill the leading operator and start it again; the other one takes over."""
         self._stage.start_operator(self._stage.kill_leader())
         return 0.0, True
 
     def without(self, servers: int) -> Callable[[], tuple[float, bool]]:
-        """Freeze some servers for a while."""
+        """Return a disturbance that freezes some servers for a while."""
 
         def disturb() -> tuple[float, bool]:
             deleted = self._deleted()
@@ -237,7 +239,7 @@ class Play:
 
 
 def learned(stage: Stage, counted_from: float) -> list[dict[str, Any]]:
-    """When each client called each pod first and last, beside what became of the pod."""
+    """Return each pod's own times, and when each client called the pod first and last."""
     calls: dict[str, dict[str, tuple[float, float]]] = {}
     for file in stage.call_files:
         for call in read_calls(file):
@@ -258,7 +260,7 @@ def learned(stage: Stage, counted_from: float) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Run it."""
+    """Run the proof and write its report."""
     parser = argparse.ArgumentParser(prog="python -m lab.gate_proof", description=__doc__)
     parser.add_argument("form", choices=get_args(GateFormName))
     parser.add_argument("file", type=Path)

@@ -1,9 +1,10 @@
-"""The proof of a mirror, names and all: who knows only a URL calls who is registered only in Eureka.
+"""The proof of a mirror: clients that know only a URL call servers that are registered only in Eureka.
 
 A plain HTTP client in the cluster calls machines by `http://review.shop.svc.cluster.local/`, which a real
-CoreDNS resolves, while a real Spring client outside calls a pod and the machines; the machines are rolled
-under both, and every call is counted. `python -m lab.mirror_proof FILE` runs it inside a network of the lab's
-own (:mod:`lab.netns`) and writes what was found; :func:`prove_mirror` starts that.
+CoreDNS resolves, while a real Spring client outside calls a pod and the machines. The machines are replaced
+while
+both call, and every call is counted. `python -m lab.mirror_proof FILE` runs it inside a network of the lab's
+own (:mod:`lab.netns`) and writes its findings; :func:`prove_mirror` starts that.
 """
 
 from typing import Any
@@ -16,7 +17,7 @@ from lab.spring import provide_spring_client
 
 
 def prove_mirror() -> dict[str, Any]:
-    """Run the proof in a process of its own; see `lab/mirror_proof/findings.py` for what comes back.
+    """Run the proof in a process of its own; see `lab/mirror_proof/findings.py` for the returned report.
 
     Its progress goes to standard error. Raises LabError when it broke down, SpringClientMissing when Java or
     Maven is missing.

@@ -1,4 +1,6 @@
-"""`python -m lab.mirror_proof FILE`, inside a network of the lab's own: writes what was found."""
+"""`python -m lab.mirror_proof FILE`, inside a network of the lab's own: runs the proof and writes its
+findings.
+"""
 
 import argparse
 import json
@@ -20,14 +22,14 @@ _FAILED_CALLS = 5
 
 
 class Play:
-    """A course of acts on a stage."""
+    """The sequence of disturbances on a stage."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self.phases: list[Phase] = []
 
     def run(self) -> None:
-        """Roll the machines; roll them once more while no operator is there; and let one come back."""
+        """Replace the machines, replace them again while no operator runs, and start an operator again."""
         self._phase("rolled", self._roll)
         self._phase("operator gone", self._roll_unseen)
         self._stage.start_operator()
@@ -50,7 +52,9 @@ class Play:
         wait_for(self._stage.is_calm, "all to be answered", _PATIENCE_SECONDS)
 
     def _roll_without_drain(self) -> None:
-        """Each ends as soon as Eureka heard of it, once the next one is called."""
+        """Replace the undrained machines: each ends right after it was deregistered, once its successor is
+        called.
+        """
         for old, new in zip(self._running(LEGACY), self._stage.machines_for(LEGACY), strict=True):
             self._stage.register(new)
             wait_for(lambda new=new: self._is_called(new), "the next machine", _PATIENCE_SECONDS)  # type: ignore[misc]
@@ -58,7 +62,7 @@ class Play:
             old.stop()
 
     def _roll_unseen(self) -> None:
-        """Replace all machines at once, while nobody brings the slices in line."""
+        """Replace all machines at once while no operator updates the slices, until calls fail."""
         leaving, following = self._running(REVIEW), self._stage.machines_for(REVIEW)
         self._stage.operator.stop()
         began = time.time()
@@ -75,7 +79,7 @@ class Play:
         wait_for(have_failed, "calls to fail without an operator", _PATIENCE_SECONDS)
 
     def _leave(self, machines: list[Machine]) -> None:
-        """Out of Eureka, then serve on until everybody knows, then end."""
+        """Deregister machines, let them serve on through the drain, then stop them."""
         for machine in machines:
             machine.deregister()
         time.sleep(DRAIN_SECONDS)
@@ -96,7 +100,7 @@ class Play:
 
 
 def main() -> None:
-    """Run it."""
+    """Run the proof and write its report."""
     parser = argparse.ArgumentParser(prog="python -m lab.mirror_proof", description=__doc__)
     parser.add_argument("file", type=Path)
     arguments = parser.parse_args()

@@ -1,4 +1,6 @@
-"""The calls' results, and how long each machine was called after it left Eureka."""
+"""The report of the mirror proof: the calls' results, and how long each machine was called after it left
+Eureka.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -24,18 +26,18 @@ from lab.proof.witness import Shown
 from lab.service_proxy import EndpointChange
 
 AGAIN = "ok again"
-"""Answered on a new connection, since the old one was closed between two calls."""
+"""Outcome of a call answered on a new connection, since the old one was closed between two calls."""
 
 NEW = "new"
-"""The caller that looks the name up and connects for each call."""
+"""Name of the caller that looks the name up and connects for each call."""
 
 SPRING = "load balancer"
-"""Spring's client outside, which asks Eureka."""
+"""Name of the caller outside the cluster: Spring's client, which asks Eureka."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Something that was done, in seconds since 1970."""
+    """One disturbance and its times, in seconds since 1970."""
 
     name: str
     began: float
@@ -43,7 +45,7 @@ class Phase:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Duration in seconds."""
         return self.ended - self.began
 
 
@@ -51,8 +53,8 @@ class Phase:
 class Recorded:
     """The record of a run.
 
-    :ivar changes: of the endpoints, as the played kube-proxy knew of them.
-    :ivar seen: the lists of each Eureka server that had a machine after it left.
+    :ivar changes: changes of endpoints, as the played kube-proxy saw them.
+    :ivar seen: returns how long each Eureka server listed a machine after it left.
     """
 
     phases: Sequence[Phase]
@@ -63,7 +65,9 @@ class Recorded:
 
 
 def document(recorded: Recorded) -> dict[str, Any]:
-    """All of it, as JSON: calls by phase, application and caller, and a line for each machine that left."""
+    """Return the report as JSON values: calls by phase, application and caller, and an entry for each
+    machine that left.
+    """
     calls = [call for file in recorded.call_files for call in read_calls(file)]
     first = recorded.phases[0]
     return {
@@ -91,7 +95,7 @@ def document(recorded: Recorded) -> dict[str, Any]:
 
 
 def _counted(calls: Sequence[Call]) -> list[dict[str, Any]]:
-    """By application and caller."""
+    """Return the counts of calls by application and caller."""
     pairs = sorted({(one.application, one.client) for one in calls})
     found = []
     for application, client in pairs:
@@ -112,9 +116,9 @@ def _counted(calls: Sequence[Call]) -> list[dict[str, Any]]:
 
 
 def _left(life: Life, recorded: Recorded, calls: Sequence[Call]) -> dict[str, Any]:
-    """Return a machine's fate, in seconds after it began to leave Eureka.
+    """Return the events of a machine, in seconds after it began to leave Eureka.
 
-    Until when each caller called it: None for one that never did since then.
+    The last call of each caller is None if the caller did not call it after that.
     """
     left = life.deleted_at or 0.0
 

@@ -1,4 +1,6 @@
-"""The stage: a cluster with CoreDNS and a played kube-proxy, an operator with its own rights, and callers.
+"""The stage of the mirror proof: a cluster with CoreDNS and a played kube-proxy, an operator with its own
+rights, and
+callers.
 
 The applications are `review`, on machines, mirrored with an address and without one; `legacy`, on machines
 that end without a drain; and `rating`, in a pod.
@@ -40,11 +42,13 @@ RESYNC_SECONDS = 2
 FETCH_SECONDS = 2
 BALANCER_SECONDS = 1
 SHOWN_SECONDS = SERVER_CACHE_SECONDS + RESYNC_SECONDS
-"""A change in Eureka is in the slices after this time."""
+"""Seconds within which a change in Eureka reaches the slices."""
 
 MARGIN_SECONDS = 4
 DRAIN_SECONDS = SHOWN_SECONDS + TTL_SECONDS + MARGIN_SECONDS
-"""For so long a machine serves after it left Eureka: until the last answer of the DNS is forgotten."""
+"""Seconds that a machine serves after it left Eureka: until the last DNS answer with its address has
+expired.
+"""
 
 _SPRING_SETTINGS = {
     "eureka.client.registry-fetch-interval-seconds": str(FETCH_SECONDS),
@@ -58,9 +62,9 @@ _PATIENCE_SECONDS = 90.0
 
 
 class Stage(Staged):
-    """Everything that stands ready before something happens: `with Stage() as stage:`.
+    """The proof's servers, machines, operator and callers: `with Stage() as stage:`.
 
-    :ivar machines: all that ever were registered, in that order; ``lives`` theirs.
+    :ivar machines: all machines that were ever registered, in that order; ``lives``: their lives.
     """
 
     def __init__(self) -> None:
@@ -71,7 +75,9 @@ class Stage(Staged):
         self._stopwatch = Stopwatch()
 
     def machines_for(self, application: str) -> list[Machine]:
-        """Further machines of an application, which answer, and of which nobody knows."""
+        """Start further machines of an application, without registering them, and return them once they
+        answer.
+        """
         started = [Machine(application, self.eureka, self.lab.directory / "logs") for _ in range(MACHINES)]
         for machine in started:
             self.ends.callback(machine.close)
@@ -80,7 +86,7 @@ class Stage(Staged):
         return started
 
     def register(self, machine: Machine) -> None:
-        """Have a machine register itself."""
+        """Register a machine in Eureka, and remember it."""
         machine.register()
         self.machines.append(machine)
         self.lives.append(machine.life)
@@ -105,7 +111,7 @@ class Stage(Staged):
         self.operator.start()
 
     def is_calm(self) -> bool:
-        """Return whether each call of the last moments was answered, of each application by each caller."""
+        """Return whether every caller's latest calls to every application were answered."""
         time.sleep(_CALM_SECONDS / 4)
         calls = tally(self.call_files, time.time() - _CALM_SECONDS)
         least = CALLS_PER_SECOND * _CALM_SECONDS / 2
@@ -114,7 +120,7 @@ class Stage(Staged):
         )
 
     def stop_callers(self) -> None:
-        """No further calls."""
+        """End all calls."""
         self.spring.end_calls()
         self._inside.kill()
 
@@ -164,7 +170,9 @@ class Stage(Staged):
         self.cluster.apply(MIRRORS, body)
 
     def _start_calls(self) -> None:
-        """Outside, Spring by application; inside, a client by URL: both ways to each form of the mirror."""
+        """Start the callers: outside, Spring by application; inside, a client by URL, for each form of the
+        mirror.
+        """
         self.spring.wait_until_ready()
         for name, count in ((RATING, 1), (REVIEW, MACHINES)):
             wait_for(

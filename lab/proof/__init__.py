@@ -1,8 +1,9 @@
 """The proof that a drain costs no call: real pods, real Spring Cloud clients, and every call counted.
 
-`python -m lab.proof FORM FILE` runs it inside a network of the lab's own (:mod:`lab.netns`) and writes what
-was found; :func:`prove` starts that. One application and its callers for each scenario and strategy, all at
-once.
+`python -m lab.proof FORM FILE` runs it inside a network of the lab's own (:mod:`lab.netns`) and writes its
+findings; :func:`prove` starts that. Each scenario and strategy has an application and callers of its own, and
+all
+run at once.
 """
 
 from typing import Any, Literal
@@ -17,7 +18,7 @@ FormName = Literal["full", "short"]
 
 
 def prove(form: FormName) -> dict[str, Any]:
-    """Run the proof in a process of its own; see `lab/proof/findings.py` for what comes back.
+    """Run the proof in a process of its own; see `lab/proof/findings.py` for the returned report.
 
     Its progress goes to standard error. Raises LabError when it broke down, SpringClientMissing when Java or
     Maven is missing.

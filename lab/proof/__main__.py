@@ -1,4 +1,6 @@
-"""`python -m lab.proof full|short FILE`, inside a network of the lab's own: writes what was found."""
+"""`python -m lab.proof full|short FILE`, inside a network of the lab's own: runs the proof and writes its
+findings.
+"""
 
 import argparse
 import json
@@ -25,7 +27,7 @@ _MORE_THAN_ROLLOUT_SECONDS = 120.0
 
 
 class Play:
-    """A course of acts on a stage."""
+    """The disturbances on a stage."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -34,7 +36,7 @@ class Play:
         self.events: list[tuple[float, str]] = []
 
     def run(self) -> None:
-        """Do all of it at once, and wait until every pod that was to go is gone."""
+        """Begin all disturbances at once, and wait until every pod that must go is gone."""
         self.began = time.time()
         known = {id(life) for life in self._stage.lab.kubernetes.kubelet.lives}
         later = threading.Thread(target=self._kill_again, args=(known,), daemon=True)
@@ -70,7 +72,7 @@ class Play:
         self._note(f"{subject.name}: {subject.scenario}")
 
     def _drain_node(self) -> None:
-        """As `kubectl drain` does: cordon it and evict every pod."""
+        """Drain a node as `kubectl drain` does: cordon it and evict every pod."""
         node, access = NODES_BY_POOL["drained"][0], self._stage.cluster.access
         if Scenario.DRAINED not in self._scenarios:
             return
@@ -86,14 +88,16 @@ class Play:
         self._note(f"{node} drained of {len(pods)} pods")
 
     def _restart_peer(self) -> None:
-        """The server that every client and the operator ask first."""
+        """Restart the Eureka server that every client and the operator ask first."""
         (first, *_) = self._stage.disturbed.eurekas
         self._note("Eureka peer goes down")
         first.restart()
         self._note("Eureka peer is back")
 
     def _kill_again(self, known: set[int]) -> None:
-        """Kill the operator that leads just before our rollout takes its next step."""
+        """Kill the leading operator again, just before the rollout of Eurekube's own strategy takes its
+        next step.
+        """
         subject = Subject(Scenario.OPERATOR, Strategy.OURS)
         if subject not in self._form.subjects:
             return
@@ -115,7 +119,7 @@ class Play:
         self._note(f"{self._stage.kill_leader()} killed")
 
     def _await_end(self) -> None:
-        """Wait until every Deployment is where it was sent, and every pod that was deleted is gone."""
+        """Wait until every Deployment has reached its target, and every deleted pod is gone."""
         steps = self._form.replicas + 1
         longest = steps * self._form.drain.grace_period_seconds() + _MORE_THAN_ROLLOUT_SECONDS
 
@@ -136,7 +140,7 @@ class Play:
 
 
 def main() -> None:
-    """Run it."""
+    """Run the proof and write its report."""
     parser = argparse.ArgumentParser(prog="python -m lab.proof", description=__doc__)
     parser.add_argument("form", choices=get_args(FormName))
     parser.add_argument("file", type=Path)
@@ -163,7 +167,9 @@ def main() -> None:
 
 
 def _warm_up(stage: Stage) -> float:
-    """Wait until every call of a while was answered; when that while began (seconds since 1970)."""
+    """Wait until every call in a span of time was answered; return the span's beginning (seconds since
+    1970).
+    """
     form = stage.form
 
     def are_all_good() -> bool:

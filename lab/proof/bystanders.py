@@ -1,4 +1,4 @@
-"""Pods that nobody calls, and that show that the lab's kubelet ends pods as a kubelet does."""
+"""Pods without callers, which check that the lab's kubelet ends pods as a real kubelet does."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ _PODS: dict[str, tuple[str, Object]] = {
 
 
 class Bystanders:
-    """They run from now on."""
+    """The bystander pods, created with this object."""
 
     def __init__(self, cluster: Cluster, lives: list[Life]) -> None:
         self._cluster = cluster
@@ -37,13 +37,13 @@ class Bystanders:
             cluster.access.request("POST", PODS.path(_NAMESPACE), body=_pod(name, script, hook))
 
     def delete(self) -> None:
-        """Delete them, once they run."""
+        """Delete the pods once they run."""
         wait_for(self._are_ready, "bystanders to run", _START_SECONDS)
         for name in _PODS:
             self._cluster.delete(PODS, name, _NAMESPACE)
 
     def found(self) -> dict[str, dict[str, Any]]:
-        """Once they are gone, by name: see :func:`_ended`."""
+        """Wait until the pods are gone, and return the figures of each by name: see :func:`_ended`."""
         wait_for(lambda: all(life.gone_at for life in self._mine()), "bystanders to go", _END_SECONDS)
         return {life.name: _ended(life) for life in self._mine()}
 
@@ -56,7 +56,7 @@ class Bystanders:
 
 
 def _ended(life: Life) -> dict[str, Any]:
-    """Seconds from the deletion to SIGTERM and to the end, and whether SIGKILL was needed."""
+    """Return the seconds from a pod's deletion to SIGTERM and to its end, and whether SIGKILL was needed."""
     assert life.deleted_at is not None  # noqa: S101 - they have ended
     assert life.reported_at is not None  # noqa: S101
     assert life.gone_at is not None  # noqa: S101

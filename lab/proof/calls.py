@@ -1,4 +1,4 @@
-"""The calls as the clients wrote them down: one line each, see `Calls` of `lab/spring-client`."""
+"""The calls that clients recorded: one line each, see `Calls` of `lab/spring-client`."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -25,12 +25,12 @@ class Call:
 
     @property
     def failed(self) -> bool:
-        """Return whether the caller got anything but an answer 200."""
+        """True if the caller got anything but an answer 200."""
         return self.outcome != OK
 
 
 def read_calls(file: Path) -> Iterator[Call]:
-    """The calls of one client; a last line that was not written to its end is left out."""
+    """Yield the calls of one client's file, without an incomplete last line."""
     with file.open(encoding="utf-8") as lines:
         for line in lines:
             if line.endswith("\n"):
@@ -43,7 +43,7 @@ class Tally:
     """The results of one application's calls, and each address's last call."""
 
     calls: Counter[str] = field(default_factory=Counter)
-    """By client."""
+    """Number of calls by client."""
 
     failures: list[Call] = field(default_factory=list)
     last_called: dict[str, float] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Tally:
     last_at: float = 0.0
 
     def add(self, call: Call) -> None:
-        """Count one."""
+        """Count one call."""
         self.calls[call.client] += 1
         self.first_at = min(self.first_at, call.at)
         self.last_at = max(self.last_at, call.at)
@@ -70,7 +70,7 @@ class Tally:
 
 
 def tally(files: Iterable[Path], since: float = 0.0) -> dict[str, Tally]:
-    """The calls that began after that time, by application."""
+    """Return the results of the calls that began after a time, by application."""
     found: dict[str, Tally] = {}
     for file in files:
         for call in read_calls(file):

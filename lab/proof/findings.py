@@ -14,7 +14,7 @@ from lab.proof.witness import Shown
 
 
 class Verdict(StrEnum):
-    """The callers' notice of pods that went, and the cause."""
+    """The verdict on the calls to an application and its removed pods."""
 
     HELD = "no call failed, and no pod was called for too long"
     STALE = "a Eureka server showed for too long what it had no longer, and nothing else went wrong"
@@ -23,12 +23,12 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """One pod that was deleted, in seconds.
+    """One pod that was deleted; times are in seconds.
 
-    :ivar deleted: since things began to happen.
-    :ivar called: for so long after its deletion began.
-    :ivar gone: so long after its deletion began its address was taken away; 0 where that was not seen.
-    :ivar failed: calls to it.
+    :ivar deleted: when its deletion began, after the disturbances began.
+    :ivar called: how long it was called after its deletion began.
+    :ivar gone: how long after its deletion began its address was taken away; 0 where that was not seen.
+    :ivar failed: number of failed calls to it.
     """
 
     pod: str
@@ -40,7 +40,7 @@ class Removed:
     servers: Sequence[Shown] = ()
 
     def is_forgiven(self, form: Form, limit_seconds: float) -> bool:
-        """Return whether it was called for too long, and would not have been if no server had been stale."""
+        """Return whether the pod was called too long only because a server showed outdated lists."""
         drain = form.drain
         stale = max((one.stale for one in self.servers), default=0.0)
         is_stale = stale > drain.server_cache_seconds + drain.replication_seconds
@@ -49,17 +49,17 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One application.
+    """The findings on one application.
 
     :ivar rate: calls a second of the client that called least.
     :ivar slowest_answer_seconds: of the calls that were answered.
     :ivar removed: how many pods were deleted while it was called.
     :ivar killed: how many of these had to be killed at the end of their grace period.
-    :ivar still_called_seconds: how long after the beginning of its deletion a pod was called at most.
+    :ivar still_called_seconds: how long a pod was called at most after its deletion began.
     :ivar bound_seconds: the computed bound, without the margin.
-    :ivar failures: in each second since things began to happen; a second without any is left out.
+    :ivar failures: failed calls by second since the disturbances began; seconds without any are left out.
     :ivar outcomes: of the failed calls.
-    :ivar verdict: a :class:`Verdict`; of an application that does not drain it says nothing.
+    :ivar verdict: a :class:`Verdict`; meaningless for an application that does not drain.
     """
 
     scenario: str
@@ -80,7 +80,7 @@ class Finding:
 
 
 def verdict_on(pods: Iterable[Removed], failed: Iterable[str], form: Form, bound_seconds: float) -> Verdict:
-    """Return the verdict on these pods and on the failed calls, by the addresses that they went to."""
+    """Return the verdict on removed pods, and on failed calls, given by the addresses to which they went."""
     limit_seconds = bound_seconds + form.drain.margin_seconds
     wrong, forgiven = set(failed), set()
     for pod in pods:
@@ -101,9 +101,9 @@ def found(
     began: float,
     seen: Callable[[Life], Sequence[Shown]] = lambda _: (),
 ) -> Finding:
-    """Put together what is known of one application.
+    """Return the findings on one application.
 
-    `began` is when things began to happen, `seen` what the servers did with a pod.
+    `began` is when the disturbances began, and `seen` returns each server's view of a pod.
     """
     failed = Counter(call.target for call in calls.failures)
     bound = subject.bound_seconds(form.drain)
@@ -145,7 +145,9 @@ def _removed(
 
 
 def document(findings: Iterable[Finding], form: Form, events: list[tuple[float, str]]) -> dict[str, Any]:
-    """The whole, for a JSON file; `events` are what was done, in seconds since things began to happen."""
+    """Return the whole report as JSON values; `events` are the disturbances, in seconds since the first
+    one.
+    """
     return {
         "drain": {**asdict(form.drain), "prestop_seconds": form.drain.prestop_seconds},
         "events": [{"second": round(second, 1), "what": what} for second, what in events],

@@ -1,4 +1,4 @@
-"""How large the proof is: full, with every default of the field, or short, with caches tuned down."""
+"""The size of the proof: full, with every default of the field, or short, with caches tuned down."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,13 +10,13 @@ from lab.proof.subjects import Scenario, Strategy, Subject
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Everything in which the two forms differ.
+    """The size and the settings of a proof.
 
     :ivar eureka_settings: Spring properties of the servers, ``client_settings`` of the callers,
-        ``operator_settings`` variables of the operators; none of them in full.
+        ``operator_settings`` variables of the operators; all empty in the full form.
     :ivar drain: the caches between instance and callers with these settings.
     :ivar is_shared: one Eureka for all, and one process for all callers; else the Eureka that is disturbed is
-        one of its own, and the LoadBalancer's callers have a process and Feign's another.
+        a second one, and the LoadBalancer's callers have a process and Feign's another.
     """
 
     subjects: tuple[Subject, ...]
@@ -37,7 +37,10 @@ _CONTROL = Subject(Scenario.ALONE, Strategy.NONE)
 _BY_STATUS = tuple(
     Subject(scenario, Strategy.OUT_OF_SERVICE) for scenario in (Scenario.ROLLED, Scenario.PEER)
 )
-"""A status is reported in the same way as a removal, but a server that is restarted may have forgotten it."""
+"""Subjects whose syncer reports OUT_OF_SERVICE in the same way as a removal; a restarted server may have
+forgotten
+that status.
+"""
 
 FORMS: Mapping[FormName, Form] = {
     "full": Form(

@@ -1,4 +1,6 @@
-"""The stage: a lab with real pods, a Eureka or two, operators and callers, with the form's settings."""
+"""The stage of the proof: a lab with real pods, a Eureka or two, operators and callers, with the form's
+settings.
+"""
 
 import itertools
 import time
@@ -25,7 +27,7 @@ _numbers = itertools.count(1)
 
 
 class Stage(Staged):
-    """Everything that stands ready before something happens: `with Stage(form) as stage:`."""
+    """The proof's servers, operators, applications and callers: `with Stage(form) as stage:`."""
 
     def __init__(self, form: Form) -> None:
         super().__init__()
@@ -66,7 +68,7 @@ class Stage(Staged):
         self._start_callers()
 
     def start_operator(self, name: str, scenario: Scenario) -> None:
-        """A replica for the applications of a scenario, once it works (or stands by)."""
+        """Start a replica for the applications of a scenario, and wait until it works or stands by."""
         log = self.lab.directory / "logs" / f"{name}-{next(_numbers)}.log"
         environment = {
             "EUREKA_URL": ",".join(self._eureka(scenario).eureka_urls),
@@ -82,22 +84,22 @@ class Stage(Staged):
         operator.start()
 
     def eureka_urls(self) -> list[str]:
-        """Of every server."""
+        """Return the URLs of every server."""
         return list(dict.fromkeys([*self.lab.eureka_urls, *self.disturbed.eureka_urls]))
 
     def kill_leader(self) -> str:
-        """SIGKILL the operator that leads for the scenario of that name; which one it was."""
+        """Send SIGKILL to the operator that leads for the scenario OPERATOR; return its name."""
         holder = self.cluster.leader(Scenario.OPERATOR.namespace)
         self._operators[holder].kill()
         return holder
 
     def stop_callers(self) -> None:
-        """No further calls; those under way are waited for and written down."""
+        """End all calls; those under way are finished and recorded."""
         for client in self._callers:
             client.end_calls()
 
     def braked(self) -> list[str]:
-        """Return the removals that the operators' brakes hold."""
+        """Return the notes of the operators' Events on held removals."""
         events = [
             event
             for namespace in {scenario.namespace for scenario in Scenario}
@@ -115,7 +117,7 @@ class Stage(Staged):
         self.cluster.syncer(namespace, subject.name, **subject.syncer_spec)
 
     def _wait_registered(self) -> None:
-        """Every server's lists, caches and all, have every pod."""
+        """Wait until every server's cached lists have every pod."""
         for subject in self.form.subjects:
             for url in self._eureka(subject.scenario).eureka_urls:
 
@@ -148,7 +150,7 @@ class Stage(Staged):
 
 
 def _listed_up(url: str, application: str) -> int:
-    """How many instances a server lists as UP: what its clients get."""
+    """Return how many instances a server lists as UP to its clients."""
     with requests.Session() as session:
         session.trust_env = False
         answer = session.get(

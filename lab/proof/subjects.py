@@ -1,4 +1,4 @@
-"""Subjects of the proof: one application for each thing that happens and each way to meet it."""
+"""Subjects of the proof: one application for each disturbance and each strategy against it."""
 
 import sys
 from dataclasses import dataclass
@@ -16,71 +16,77 @@ _SLEEP_SECONDS = 10
 
 
 class Scenario(StrEnum):
-    """An application's changes while it is called."""
+    """The disturbance of an application while it is called."""
 
     ROLLED = "rolling update"
     SCALED = "scale down"
     DRAINED = "node drained"
     OPERATOR = "operator killed"
-    """A rolling update, and the operator that leads is killed in it."""
+    """A rolling update during which the leading operator is killed."""
 
     PEER = "Eureka peer restarted"
-    """A rolling update, and the Eureka server that everybody asks first is restarted in it."""
+    """A rolling update during which the Eureka server that everybody asks first is restarted."""
 
     ALONE = "left alone"
-    """Nothing: where its calls fail, the machine or the callers are at fault, and the run says nothing."""
+    """No disturbance: if calls fail here, the machine or the callers are at fault, and the run is
+    worthless.
+    """
 
     @property
     def namespace(self) -> str:
-        """Where its applications live; an operator and a Eureka can be disturbed for one scenario alone."""
+        """Namespace of its applications; separate where an operator or a Eureka is disturbed for this
+        scenario alone.
+        """
         own = {Scenario.OPERATOR: "proof-operator", Scenario.PEER: "proof-peer"}
         return own.get(self, "proof")
 
     @property
     def pool(self) -> str:
-        """Return the nodes that its pods run on."""
+        """Pool of nodes on which its pods run."""
         return "drained" if self is Scenario.DRAINED else "common"
 
 
 class Strategy(StrEnum):
-    """An application's way to end while it is called."""
+    """An application's way to end its pods while they are called."""
 
     NONE = "no drain"
     SLEEP = "10 s sleep"
     OURS = "ours"
     OUT_OF_SERVICE = "out of service"
-    """Ours, with a syncer that shows OUT_OF_SERVICE in Eureka until the pod is gone."""
+    """Eurekube's drain, with a syncer that shows OUT_OF_SERVICE in Eureka until the pod is gone."""
 
     @property
     def drains(self) -> bool:
-        """Return whether it serves for as long as the arithmetic says."""
+        """True if its pods serve on for the computed time of a drain."""
         return self in (Strategy.OURS, Strategy.OUT_OF_SERVICE)
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One application; its name is what callers call."""
+    """One application, which callers call by its name."""
 
     scenario: Scenario
     strategy: Strategy
 
     @property
     def name(self) -> str:
-        """`rating-...`, at most 45 characters."""
+        """Name `rating-...` of the application, at most 45 characters."""
         return "-".join(["rating", *self.scenario.lower().split(), *self.strategy.split()])
 
     def bound_seconds(self, drain: Drain) -> float:
-        """The longest time for which a removed instance may still be called, without the margin."""
+        """Return the longest time in seconds that a removed instance may still be called, without the
+        margin.
+        """
         takes_over = self.scenario is Scenario.OPERATOR
         return drain.forgotten_after_seconds + (drain.take_over_seconds if takes_over else 0)
 
     @property
     def syncer_spec(self) -> Object:
-        """Return its syncer's spec beside the selector."""
+        """Fields of its syncer's spec besides the selector."""
         return {"onTermination": "OutOfService"} if self.strategy is Strategy.OUT_OF_SERVICE else {}
 
     def deployment(self, replicas: int, drain: Drain) -> Object:
-        """The Deployment as a user of that strategy writes it; all else is Kubernetes' default."""
+        """Return the Deployment as a user of that strategy writes it; all else is Kubernetes' default."""
         container: Object = {
             "name": "rating",
             "image": "example.invalid/rating",

@@ -1,10 +1,13 @@
-"""Each Eureka server's view of the pods that go, and whether it still holds that view.
+"""The witness: it records how long each Eureka server shows removed pods, and whether it still holds them.
 
-A server that renders its delta at the very moment of a removal keeps one that lacks it, until something else
-changes there (`docs/guides/zero-downtime.md`). Callers go on calling then, no matter who removed the pod and
-however soon.
-The witness reads what callers read, and under the same keys of the servers' caches, so that nothing is
-rendered for it; what is still shown it reads once more by instance, past the caches.
+A server that renders its delta at the very moment of a removal keeps a delta without the removal, until
+another
+change happens there (`docs/guides/zero-downtime.md`). Callers then go on calling the pod, no matter who
+removed it
+and how soon.
+
+The witness reads the same answers as callers, under the same keys of the servers' caches, so that nothing is
+rendered for it. An instance that is still shown is read again by its id, past the caches.
 """
 
 import threading
@@ -25,16 +28,16 @@ from lab.pod import Life
 _LOOK_SECONDS = 0.5
 _TIMEOUT_SECONDS = 10.0
 _AS_SPRING = {"Accept": "application/json"}
-"""All that matters of what Spring's client sends: it has no `X-Eureka-Accept`."""
+"""Headers of Spring's client that matter to the caches: it sends no `X-Eureka-Accept`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
     """One look at a pod whose deletion has begun.
 
-    :ivar shown: as UP, in what the server tells its clients.
-    :ivar held: as UP, in the server's registry; not asked for where it is not shown.
-    :ivar version: of the delta, by the server's own count; a delta that is made again has another one.
+    :ivar shown: True if the server's lists show the pod as UP.
+    :ivar held: True if the server's registry has it as UP; not read where it is not shown.
+    :ivar version: version of the delta, by the server's own count; each newly rendered delta has another one.
     """
 
     at: float
@@ -47,9 +50,9 @@ class Sight:
 class Shown:
     """One server's view of one pod, in seconds after the pod's deletion began.
 
-    :ivar held: the server was last seen to have it as UP.
-    :ivar shown: the server last showed it as UP.
-    :ivar stale: for so long it showed, without a pause and in one delta, what it had no longer.
+    :ivar held: the last time that the server's registry had it as UP.
+    :ivar shown: the last time that the server's lists showed it as UP.
+    :ivar stale: how long the server showed it, without a pause and in one delta, though it held it no longer.
     """
 
     server: str
@@ -59,7 +62,7 @@ class Shown:
 
 
 def summed_up(server: str, sights: Iterable[Sight], deleted_at: float) -> Shown:
-    """Return the sum of all looks at one pod at one server."""
+    """Return the summary of all looks at one pod at one server."""
     held = shown = stale = 0.0
     since, version = 0.0, None
     for sight in sights:
@@ -76,7 +79,7 @@ def summed_up(server: str, sights: Iterable[Sight], deleted_at: float) -> Shown:
 
 
 class Witness:
-    """Looks at every server twice a second: `with Witness(urls, lives) as witness:`."""
+    """A watch that reads every server twice a second: `with Witness(urls, lives) as witness:`."""
 
     def __init__(self, urls: Iterable[str], lives: Sequence[Life]) -> None:
         self._lives = lives
@@ -124,7 +127,7 @@ class Witness:
                     self._look(session, url, view, 0)
 
     def _look(self, session: requests.Session, url: str, view: Mapping[Key, Instance], version: int) -> None:
-        """Note what a server shows, as its clients have it, of each pod that it ever showed."""
+        """Record whether a server's lists show each deleted pod that they showed before."""
         up = {one.ip_address: one for one in view.values() if one.status is Status.UP}
         sights = self._sights[url]
         for address in up:
@@ -139,10 +142,9 @@ class Witness:
 def _followed(
     session: requests.Session, url: str, view: Mapping[Key, Instance]
 ) -> tuple[Mapping[Key, Instance], int]:
-    """Return a client's view after its next fetch: the delta applied, or the list where the counts do not
-    fit.
+    """Return a client's view after its next fetch, and the delta's version.
 
-    With it the delta's version.
+    The view is the former one with the delta applied, or the full list where the counts do not match.
     """
     answer = session.get(f"{url}/apps/delta", timeout=_TIMEOUT_SECONDS)
     answer.raise_for_status()

@@ -1,8 +1,10 @@
-"""The proof of ZooKeeper as a registry: roll-outs of real pods while a Spring Cloud Zookeeper client calls.
+"""The proof of ZooKeeper as a registry: rollouts of real pods while a Spring Cloud Zookeeper client calls.
 
 `python -m lab.zookeeper_proof FILE` runs it inside a network of the lab's own (:mod:`lab.netns`) and writes
-what was found; :func:`prove_zookeeper` starts that. The client has its default settings. One application is
-rolled again and again by real operators, with something else gone each time, and every call is counted.
+its findings; :func:`prove_zookeeper` starts that. The client has its default settings. Real operators serve
+one
+application, which is rolled again and again, with a different disturbance each time, and every call is
+counted.
 """
 
 from typing import Any
@@ -13,7 +15,7 @@ from lab.zookeeper import provide_zookeeper
 
 
 def prove_zookeeper() -> dict[str, Any]:
-    """Run the proof in a process of its own; see :mod:`lab.zookeeper_proof.__main__` for what comes back.
+    """Run the proof in a process of its own; see :mod:`lab.zookeeper_proof.__main__` for the returned report.
 
     Its progress goes to standard error.
 

@@ -1,4 +1,6 @@
-"""`python -m lab.zookeeper_proof FILE`, inside a network of the lab's own: writes what was found."""
+"""`python -m lab.zookeeper_proof FILE`, inside a network of the lab's own: runs the proof and writes its
+findings.
+"""
 
 import argparse
 import json
@@ -31,10 +33,10 @@ NAME = "rating"
 REPLICAS = 2
 ADDRESSES = ("10.20.0.11", "10.20.0.12", "10.20.0.13")
 DRAIN = Drain(server_cache_seconds=0, client_fetch_seconds=0)
-"""Between a ZooKeeper and its callers is one cache, that of their load balancer."""
+"""The drain times: between a ZooKeeper and its callers is one cache, that of their load balancer."""
 
 _AWAY_SECONDS = 15.0
-"""Longer than a session of the operator's, and than an ensemble needs to elect a leader."""
+"""Seconds of a freeze: longer than the operator's session, and than an ensemble needs to elect a leader."""
 
 _PATIENCE_SECONDS = 240.0
 _READY_SECONDS = 120.0
@@ -43,10 +45,10 @@ _CALLS = 10
 
 @dataclass(slots=True)
 class Act:
-    """One roll-out; times are seconds since 1970.
+    """One rollout; times are seconds since 1970.
 
-    :ivar failed: what callers were answered that is no answer; ``answered`` the pods that answered.
-    :ivar there: the addresses that are registered at the end; ``ready`` those of the new pods.
+    :ivar failed: errors that callers got; ``answered``: the pods that answered.
+    :ivar there: the addresses that are registered at the end; ``ready``: those of the new pods.
     """
 
     name: str
@@ -60,7 +62,7 @@ class Act:
 
 
 class Calls:
-    """Calls of a client that go on, one after the other, until they are ended."""
+    """A client's calls, one after the other, until :meth:`end`."""
 
     def __init__(self, client: ZooKeeperClient) -> None:
         self._client = client
@@ -71,12 +73,12 @@ class Calls:
         self._thread.start()
 
     def count_for(self, act: Act) -> None:
-        """Count what comes from now on for an act."""
+        """Count all further calls for an act."""
         with self._lock:
             self._act = act
 
     def end(self) -> None:
-        """No further calls."""
+        """End the calls."""
         self._ended.set()
         self._thread.join()
 
@@ -95,7 +97,7 @@ class Calls:
 
 
 class Stage(Staged):
-    """A lab with real pods, an ensemble of three, two operators, and a caller."""
+    """A lab with real pods, an ensemble of three ZooKeeper servers, two operators, and a caller."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +128,7 @@ class Stage(Staged):
         self.ends.callback(self.calls.end)
 
     def start_operator(self, name: str) -> None:
-        """A replica, once it works or stands by."""
+        """Start a replica of the operator, and wait until it works or stands by."""
         self._starts += 1
         environment = {
             "EUREKA_URL": self.ensemble.url,
@@ -143,26 +145,26 @@ class Stage(Staged):
 
     @property
     def leader(self) -> str:
-        """Return the name of the operator that leads."""
+        """Name of the operator that leads."""
         return self.cluster.leader(NAMESPACE)
 
     def first_of_ensemble(self) -> int:
-        """Return the number of the server that leads the ensemble."""
+        """Return the index of the server that leads the ensemble."""
         roles = [one.role() for one in self.ensemble.servers]
         return roles.index("leader")
 
     @property
     def lives(self) -> list[Life]:
-        """Of every pod that was there, in the order of their starts."""
+        """Lives of all pods so far, in the order of their starts."""
         return list(self.lab.kubernetes.kubelet.lives)
 
     @property
     def is_rolled(self) -> bool:
-        """Return whether the Deployment has come to where it was sent."""
+        """True if the Deployment's rollout is complete."""
         return self.cluster.is_rolled(NAMESPACE, NAME, REPLICAS)
 
     def registered(self) -> list[str]:
-        """Return the addresses of what stands there UP, sorted."""
+        """Return the addresses of the owned instances in ZooKeeper, sorted."""
         servers = ZooKeeperServers(ZooKeeperConnection.configured({"url": self.ensemble.url}.get))
         try:
             return sorted(one.ip_address for one in servers.list_everywhere()[0] if one.owner)
@@ -171,7 +173,7 @@ class Stage(Staged):
 
 
 class Play:
-    """The roll-outs, one after the other."""
+    """The rollouts, one after the other."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -179,12 +181,12 @@ class Play:
 
     @contextmanager
     def nothing(self) -> Iterator[None]:
-        """Leave everything as it is."""
+        """Disturb nothing during the block."""
         yield
 
     @contextmanager
     def operator_killed(self) -> Iterator[None]:
-        """Kill the operator that leads; another one takes over, and it comes back."""
+        """Kill the leading operator and start it again; the other operator takes over meanwhile."""
         name = self._stage.leader
         self._stage.operators[name].kill()
         say(f"{name} killed")
@@ -193,7 +195,7 @@ class Play:
 
     @contextmanager
     def session_lost(self) -> Iterator[None]:
-        """Freeze the operator that leads for longer than its session lasts."""
+        """Freeze the leading operator for longer than its ZooKeeper session lasts."""
         operator = self._stage.operators[self._stage.leader]
         operator.pause()
         time.sleep(_AWAY_SECONDS)
@@ -202,7 +204,7 @@ class Play:
 
     @contextmanager
     def member_killed(self) -> Iterator[None]:
-        """Kill the server that leads the ensemble."""
+        """Kill the server that leads the ensemble during the block."""
         server = self._first()
         server.kill()
         yield
@@ -210,7 +212,7 @@ class Play:
 
     @contextmanager
     def member_frozen(self) -> Iterator[None]:
-        """Freeze it: its connections stay open, and nothing is answered."""
+        """Freeze the server that leads the ensemble: its connections stay open, and nothing is answered."""
         server = self._first()
         server.pause()
         yield
@@ -218,7 +220,7 @@ class Play:
 
     @contextmanager
     def member_split(self) -> Iterator[None]:
-        """Cut it off from all others, clients and servers."""
+        """Cut the server that leads the ensemble off from all clients and servers."""
         sandbox = self._stage.sandboxes[self._stage.first_of_ensemble()]
         sandbox.cut()
         yield
@@ -228,7 +230,7 @@ class Play:
         return self._stage.ensemble.servers[self._stage.first_of_ensemble()]
 
     def roll(self, name: str, disturbance: Callable[[], AbstractContextManager[None]]) -> None:
-        """Roll the application; something goes away as that begins, and comes back once it has ended."""
+        """Roll the application out during a disturbance, and record the calls."""
         stage, known = self._stage, {id(life) for life in self._stage.lives}
         wait_for(self._are_all_found, "the pods to be found by the caller", _READY_SECONDS)
         act = Act(name, time.time())
@@ -256,7 +258,7 @@ class Play:
 
 
 def _deployment() -> Object:
-    """The Deployment of the proof, with the drain, and no minReadySeconds."""
+    """Return the proof's Deployment, with the drain, and no minReadySeconds."""
     item = Subject(Scenario.ROLLED, Strategy.NONE).deployment(REPLICAS, DRAIN)
     spec = drained_workload("Deployment", item["spec"], DRAIN)
     del spec["minReadySeconds"]
@@ -280,7 +282,7 @@ def _deployment() -> Object:
 
 
 def main() -> None:
-    """Run it."""
+    """Run the proof and write its report."""
     parser = argparse.ArgumentParser(prog="python -m lab.zookeeper_proof", description=__doc__)
     parser.add_argument("file", type=Path)
     arguments = parser.parse_args()
