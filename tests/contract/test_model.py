@@ -108,7 +108,7 @@ def shortest(server: Server, seed: int) -> str:
     return "\n".join([f"seed {seed}", *(str(sequence[number]) for number in kept), run(kept)])
 
 
-@pytest.mark.timeout(300 + SEQUENCES / 4)  # the long form takes a quarter of an hour on two slow cores
+@pytest.mark.timeout(900 + SEQUENCES / 4)  # the long form takes a quarter of an hour on two slow cores
 def test_same_commands_same_answers(uncached: Servers, http: requests.Session, spring_cloud: Train) -> None:
     """Server and model answer random sequences of registrations, renewals, statuses, batches and reads
     alike.

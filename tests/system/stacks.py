@@ -208,10 +208,13 @@ class Stack:
         return self._state_file().read_text()
 
     def state_is_at_rest(self) -> bool:
-        """Return whether the state has not been written for 3 seconds: a file that is being written cannot
-        be read.
-        """
-        return time.time() - self._state_file().stat().st_mtime > 3
+        """Return whether the state is whole, and was not written within the last 3 seconds."""
+        file = self._state_file()
+        try:
+            json.loads(file.read_text())
+        except ValueError:
+            return False
+        return time.time() - file.stat().st_mtime > 3
 
     def write_state(self, resources: Sequence[Mapping[str, Any]]) -> None:
         """Replace the resources in the stack's state, as ``pulumi stack import --force`` does."""
