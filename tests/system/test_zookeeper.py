@@ -17,7 +17,7 @@ from eurekube_provider.cli import keepalive_command
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.objects import conditions_of
-from eurekube_provider.kube.access import EVENTS, MERGE_PATCH, SERVICES, SYNCERS
+from eurekube_provider.kube.access import EVENTS, MERGE_PATCH, PODS, SERVICES, SYNCERS
 from eurekube_provider.zookeeper.codec import STATUS_KEY
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.servers import ZooKeeperServers
@@ -382,8 +382,8 @@ def test_nodes_of_others_cost_only_themselves(
         assert name in text, text
         assert "org.apache.dubbo.Instance" in text, text
         assert "com.example.Other" in text, text
-    cluster.scale(namespace, "rating", 0)
-    wait_until(lambda: not any(one.instance.owner for one in servers.nodes()), "ours to leave", 60.0)
+    cluster.delete(SYNCERS, "rating", namespace)
+    wait_until(lambda: cluster.get(SYNCERS, "rating", namespace) is None, "the syncer to go", 60.0)
     left = {one.path: (one.version, one.data) for one in servers.nodes()}
     assert left == {
         f"{service}/theirs": (0, foreign.encode()),
@@ -424,8 +424,13 @@ def test_a_status_that_a_person_set_stays_until_the_pod_ends(
     assert "undrain" not in text
     wait_until(lambda: holds(cluster, namespace, ConditionType.SYNCED), "the condition Synced", 30.0)
     assert there(servers) == stays
-    cluster.scale(namespace, "rating", 0)
-    wait_until(lambda: there(servers) == {}, "both to leave", 60.0)
+    cluster.delete(PODS, out.instance.instance_id.partition(".")[0], namespace)
+
+    def is_replaced() -> bool:
+        left = {one.path: one.instance.status.value for one in servers.nodes()}
+        return out.path not in left and list(left.values()) == ["UP", "UP"]
+
+    wait_until(is_replaced, "it to leave, and another to come", 60.0)
 
 
 def test_a_removal_that_an_acl_forbids_is_said_and_done_once_it_may_be(
