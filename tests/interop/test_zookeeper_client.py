@@ -166,7 +166,7 @@ FOREIGN = {
             b'"name":"Rating","metadata":{"dubbo.metadata.storage-type":"local"}},'
             b'"registrationTimeUTC":1684124478000,"serviceType":"DYNAMIC","uriSpec":null}'
         ),
-        "its payload is a org.apache.dubbo.registry.zookeeper.ZookeeperInstance",
+        "its payload's class is org.apache.dubbo.registry.zookeeper.ZookeeperInstance",
     ),
     # CURATOR-452: a node that its application has made, and not written yet.
     "empty": (b"", "Expecting value"),
