@@ -34,7 +34,7 @@ from eurekube_provider.operator.triggers.webhook import (
     signature,
 )
 from lab import Lab
-from lab.workloads import CRDS, Cluster, wait_for
+from lab.workloads import Cluster, wait_for
 from tests.system.conftest import StartOperator, addresses, ready, running
 from tests.system.stacks import endpoints_example, needs_pulumi
 from tests.system.test_web import document, listening_port, page
@@ -324,6 +324,7 @@ STACK_CRD: Object = {
                             "spec": {
                                 "type": "object",
                                 "required": ["stack"],
+                                "x-kubernetes-preserve-unknown-fields": True,
                                 "properties": {
                                     "stack": {"type": "string"},
                                     "refresh": {"type": "boolean"},
@@ -332,6 +333,7 @@ STACK_CRD: Object = {
                             },
                             "status": {
                                 "type": "object",
+                                "x-kubernetes-preserve-unknown-fields": True,
                                 "properties": {
                                     "observedReconcileRequest": {"type": "string"},
                                     "lastUpdate": {
@@ -370,8 +372,7 @@ def test_webhooks_and_stacks_of_pulumis_operator(
 
     A target that never answers delays no registration.
     """
-    if cluster.get(CRDS, "stacks.pulumi.com") is None:
-        cluster.install_crd(STACK_CRD)
+    cluster.install_crd(STACK_CRD)
     app, other = f"{namespace}-app", f"{namespace}-other"
     cluster.namespace(other)
     (tmp_path / "key").write_text("key\n")

@@ -58,7 +58,9 @@ def requester(stack: PulumiStack, access: KubeAccess, poll_seconds: float = POLL
                 if result is not None:
                     return result
                 if status.get("observedReconcileRequest") == value:
+                    waits_for = _condition(status, "Reconciling").get("message")
                     trouble = "it has seen the request, and goes on by itself"
+                    trouble += f" ({waits_for})" if waits_for else ""
             if time.monotonic() >= deadline:
                 message = f"{called} has not ended a run within {run.timeout_seconds:g} s"
                 return TriggerResult(TriggerOutcome.PENDING, f"{message}, and is waited for: {trouble}")
@@ -100,13 +102,18 @@ def _result(status: Mapping[str, Any], value: str, called: str) -> TriggerResult
         if last.get("state") == "succeeded":
             return TriggerResult(TriggerOutcome.SUCCEEDED, message)
         return TriggerResult.failed(f"{message}: {last.get('message') or 'it says no reason'}")
-    conditions: list[Mapping[str, Any]] = status.get("conditions") or []
-    stalled = next((one for one in conditions if one.get("type") == "Stalled"), {})
+    stalled = _condition(status, "Stalled")
     if status.get("observedReconcileRequest") == value and stalled.get("status") == "True":
         return TriggerResult.failed(
             f"{called} is stalled ({stalled.get('reason')}): {stalled.get('message')}"
         )
     return None
+
+
+def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """Return a Stack's condition; empty where it has none of that type."""
+    conditions: list[Mapping[str, Any]] = status.get("conditions") or []
+    return next((one for one in conditions if one.get("type") == kind), {})
 
 
 def _explained(error: KubernetesError, called: str) -> str:

@@ -65,7 +65,7 @@ UPDATE = exactly(
     "type",
     workspaceName=TEXT,
     stackName=TEXT,
-    type={"enum": ["preview", "up", "refresh", "destroy"]},
+    type={**TEXT, "enum": ["preview", "up", "refresh", "destroy"]},
     refresh=FLAG,
     expectNoChanges=FLAG,
     runProgram=FLAG,
@@ -106,7 +106,7 @@ def test_the_operators_update_looks_and_changes_nothing() -> None:
     assert rule == {
         "apiGroups": ["auto.pulumi.com"],
         "resources": ["updates"],
-        "verbs": ["create", "get", "list", "watch"],
+        "verbs": ["create", "delete", "get", "list", "watch"],
     }
     assert {each["metadata"]["namespace"] for each in objects.values()} == {update["metadata"]["namespace"]}
 

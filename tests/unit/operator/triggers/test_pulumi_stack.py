@@ -100,6 +100,13 @@ def test_a_stack_that_is_stalled() -> None:
     [
         ({}, "is the Pulumi Kubernetes Operator running?"),
         ({"observedReconcileRequest": VALUE}, "it has seen the request, and goes on by itself"),
+        (
+            {
+                "observedReconcileRequest": VALUE,
+                "conditions": [{"type": "Reconciling", "message": "prerequisite failed"}],
+            },
+            "goes on by itself (prerequisite failed)",
+        ),
     ],
 )
 def test_the_deadline(status: Object, words: str) -> None:
