@@ -52,6 +52,8 @@ def test_there_is_an_archive_for_each_system_and_python() -> None:
     assert all(f"Python :: {python}" in named for python in PYTHONS)
     assert named.count("Programming Language :: Python :: 3.") == len(PYTHONS)
     assert len({each.archive for each in every()}) == len(PYTHONS) * len(PLATFORMS)
+    page = (ROOT / "docs" / "reference" / "native-provider.md").read_text()
+    assert f"A release has {len(every())} archives" in page
 
 
 def test_an_archive_has_all_that_its_own_target_needs(tmp_path: Path) -> None:
