@@ -1,3 +1,1 @@
-"""The registry for ZooKeeper, in the layout of Spring Cloud Zookeeper; loaded only if a connection is of
-that kind.
-"""
+"""The registry for ZooKeeper, in Spring Cloud Zookeeper's layout; imported for connections of that kind."""

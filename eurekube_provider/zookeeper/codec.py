@@ -33,9 +33,7 @@ _REST = (*_TEXTS, "health_check_url", "secure_health_check_url", *_MADE)
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node of an instance, as it was read: ``shown`` is its present status, ``written`` the one that
-    Eurekube wrote.
-    """
+    """One node of an instance: ``shown`` is its present status, ``written`` the one that Eurekube wrote."""
 
     path: str
     instance: Instance
@@ -48,9 +46,7 @@ class Node:
 
 
 def encode(want: Instance, now_ms: int, there: Node | None = None) -> bytes:
-    """Return the content of an instance's node; a status that somebody set over Eurekube's in ``there`` is
-    kept.
-    """
+    """Return the content of an instance's node; a status that somebody set over ours in ``there`` is kept."""
     shown = written = want.status.value
     if there is not None and there.instance.is_overridden:
         shown = there.shown

@@ -18,14 +18,10 @@ from eurekube_provider.core.errors import ConfigurationError, FileUnreadable
 from eurekube_provider.core.registry_kinds import ZOOKEEPER, Capabilities
 
 ROOT = "/services"
-"""The default node below which Spring Cloud Zookeeper registers
-(``spring.cloud.zookeeper.discovery.root``).
-"""
+"""Spring Cloud Zookeeper's default node (``spring.cloud.zookeeper.discovery.root``)."""
 
 SESSION_SECONDS = 6.0
-"""The session's time-out in seconds: the client leaves a server that is silent for two thirds of it for
-another one. No node is removed when the session ends.
-"""
+"""The session's time-out: after two thirds of it the client leaves a silent server. No node ends with it."""
 
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?(/[^?#@]*)?")
 _FILES = ("ca-file", "client-certificate", "client-key")
@@ -87,9 +83,7 @@ class ZooKeeperConnection:
 
     @classmethod
     def configured(cls, known: Callable[[str], Any]) -> ZooKeeperConnection:
-        """Build a connection from the settings under the names that Eureka's connections have; raise
-        ConfigurationError.
-        """
+        """Build a connection from Eureka's setting names; raise ConfigurationError."""
         for name in ("token", "proxy", "zone", "mode"):
             if str(known(name) or "auto") != "auto":
                 raise ConfigurationError(f"a ZooKeeper has no {name}, which is about Eureka: leave it out")
@@ -108,9 +102,7 @@ class ZooKeeperConnection:
 
 
 def _parsed(url: str) -> tuple[tuple[str, ...], str, str, str | None, str | None]:
-    """Return hosts, root, scheme, user and password of a URL; the scheme may stand before each host or the
-    first.
-    """
+    """Return hosts, root, scheme, user and password of a URL; all hosts or the first have the scheme."""
     scheme = url.partition("://")[0].strip()
     credentials, at, rest = url.replace(f"{scheme}://", "").rpartition("@")
     port = 2281 if scheme == "zookeepers" else 2181

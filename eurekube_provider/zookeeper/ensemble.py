@@ -37,9 +37,7 @@ class Ensemble:
 
     @contextmanager
     def asked(self, what: str) -> Iterator[None]:
-        """Turn kazoo's exceptions within the block, except OTHERS_WROTE, into a RegistryError that names
-        the attempt.
-        """
+        """Turn kazoo's exceptions, except OTHERS_WROTE, into a RegistryError that says what was tried."""
         try:
             yield
         except OTHERS_WROTE:
@@ -74,9 +72,7 @@ class Ensemble:
         return found
 
     def children(self, paths: Iterable[str], watch: Watch | None = None) -> dict[str, list[str]]:
-        """List the children of nodes, many at once; none for a node that does not exist, or forbids the
-        read.
-        """
+        """List the children of nodes, many at once; none for a node that is missing or forbids it."""
         listed = self._each(paths, lambda path: self.client.get_children_async(path, watch=watch))
         return {path: names if isinstance(names, list) else [] for path, names in listed}
 

@@ -11,9 +11,7 @@ from eurekube_provider.zookeeper.codec import Node
 
 
 class Nodes:
-    """The nodes by path; without ``checks_cluster`` a cluster of the same name and another UID counts as
-    this cluster's past.
-    """
+    """The nodes by path; without ``checks_cluster`` another cluster of the same name counts as this one."""
 
     def __init__(self, cluster: Cluster, *, checks_cluster: bool) -> None:
         self._cluster, self._checks_cluster = cluster, checks_cluster
@@ -21,9 +19,7 @@ class Nodes:
         self._nodes, self._removed = dict[str, Node](), dict[str, int]()
 
     def put(self, node: Node) -> set[str]:
-        """Store a node that was read or written, unless it is older than the stored one; return the owners
-        of changed instances.
-        """
+        """Store a node that was read or written, unless it is older; return the changed owners."""
         with self._lock:
             before = self._nodes.get(node.path)
             newest = before.mzxid if before is not None else self._removed.get(node.path, -1)
@@ -34,9 +30,7 @@ class Nodes:
             return {one.instance.owner or "" for one in (before, node) if one is not None}
 
     def drop(self, path: str, *, by_us: bool = False) -> set[str]:
-        """Remove a node that no longer exists; if this process removed it, late answers do not bring it
-        back.
-        """
+        """Remove a node that is gone; after our own removal, late answers do not bring it back."""
         with self._lock:
             before = self._nodes.pop(path, None)
             if by_us and before is not None:
@@ -58,8 +52,7 @@ class Nodes:
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
         """Return the instances of an owner, of an application, of both, or all.
 
-        Of two with the same key the older one comes last: a plan then takes the older one for the registered
-        one, and replaces it.
+        Of two with the same key the older one comes last, so that a plan replaces the older one.
         """
         name, is_all = application.upper(), not (owner or application)
         found = [one for one in self.all() if owner in ("", one.instance.owner)]
@@ -72,9 +65,7 @@ class Nodes:
         return [one for one in self.all() if one.instance.key == key]
 
     def owners(self, *, called: str = "") -> set[str]:
-        """Return the owners of instances, or only of those under a name; the empty owner stands for
-        instances that Eurekube did not register.
-        """
+        """Return the owners of instances, or of those under a name; empty for foreign instances."""
         there = [one.instance for one in self.all()]
         if not called:
             return {one.owner for one in there if one.owner}

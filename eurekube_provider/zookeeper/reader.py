@@ -1,8 +1,6 @@
-"""A reader that follows an ensemble: it reads all nodes once, then those that watches report, and all after
-each lost connection.
-
-A ZooKeeper watch reports one change, without contents. The read that follows sets the watch again, and
-includes changes made meanwhile.
+"""A reader that follows an ensemble: it reads all nodes at its start and after each lost connection, else
+those
+that watches report. A watch reports one change, without contents; the read that follows sets it again.
 """
 
 from __future__ import annotations
@@ -27,9 +25,7 @@ from eurekube_provider.zookeeper.nodes import Nodes
 _log = logging.getLogger(__name__)
 
 READ_ALL_SECONDS, ASK_SECONDS = 300.0, 10.0
-"""Without news: seconds until all nodes are read again, and seconds until the services are listed to see
-if the ensemble answers.
-"""
+"""Without news: seconds until all nodes are read again, and until the services are listed as a test."""
 
 LASTS_SECONDS = 4.0
 """Seconds without a connection after which the syncers report it: by then another server was tried."""
@@ -41,9 +37,7 @@ Refusal = Callable[[], ConfigurationError | None]
 
 
 class Reader:
-    """A thread that reads from :meth:`start` to :meth:`stop`; ``refusal`` is asked after the first full
-    read, and returns why not to go on.
-    """
+    """A thread that reads; ``refusal`` is asked after the first full read, and returns why not to go on."""
 
     def __init__(self, ensemble: Ensemble, nodes: Nodes, refusal: Refusal) -> None:
         self._ensemble, self._nodes, self._refusal_of = ensemble, nodes, refusal

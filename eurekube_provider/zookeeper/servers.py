@@ -30,9 +30,7 @@ class Marker(NamedTuple):
 
 
 class ZooKeeperServers:
-    """One ensemble, with the interface of a Eureka's servers; a question to all servers is put once,
-    through one session.
-    """
+    """One ensemble with the interface of a Eureka's servers; a question to all servers is asked once."""
 
     def __init__(self, connection: ZooKeeperConnection) -> None:
         self.connection, self._ensemble = connection, Ensemble(connection)
@@ -77,9 +75,7 @@ class ZooKeeperServers:
         return next((one.instance for one in self.nodes() if one.instance.instance_id == instance_id), None)
 
     def left_behind(self, addresses: Container[str] = ()) -> dict[str, list[Node]]:
-        """Return, by cluster, the nodes that an ended operator left behind, except those at these
-        addresses.
-        """
+        """Return, by cluster, nodes that an ended operator left, except those at these addresses."""
         found: dict[str, list[Node]] = {}
         for one in self.nodes():
             if one.instance.ip_address not in addresses:

@@ -1,8 +1,7 @@
-"""The one place that writes to ZooKeeper: it carries out plans, checked by owner and version, and keeps the
-marker node.
+"""The one place that writes to ZooKeeper: it carries out plans, and keeps the marker node.
 
 Each write names the version that was read before it. A new node is written a second time in the transaction
-that creates it: so its version never equals that of a node which somebody else has just created in its place.
+that creates it: so its version differs from that of a node which somebody else created in its place.
 """
 
 from __future__ import annotations
@@ -25,18 +24,14 @@ from eurekube_provider.zookeeper.ensemble import CALL_SECONDS, OTHERS_WROTE, Ens
 from eurekube_provider.zookeeper.nodes import Nodes
 
 THREADS, ATTEMPTS = 16, 5
-"""The number of changes that are made at the same time, and the most tries of a change while another
-client writes first.
-"""
+"""The changes that are made at once, and the tries of one change while other clients write first."""
 
 MARKED_SECONDS = 30.0
 """Seconds between two updates of the cluster's marker by the leading operator."""
 
 
 class Writer:
-    """A writer on behalf of one cluster, as long as ``may_write`` returns True; any number of threads may
-    share it.
-    """
+    """A writer for one cluster, as long as ``may_write`` returns True; any number of threads may share it."""
 
     def __init__(
         self, ensemble: Ensemble, nodes: Nodes, cluster: Cluster, operator: str, may_write: Callable[[], bool]
@@ -169,9 +164,7 @@ class Writer:
 
 
 def path_of(root: str, instance: Instance) -> str:
-    """Return the path of an instance's node: below the name that callers use, in the case in which it is
-    written.
-    """
+    """Return the path of an instance's node: below the name that callers use, in its own case."""
     return f"{root}/{instance.vip_address}/{instance.instance_id}"
 
 

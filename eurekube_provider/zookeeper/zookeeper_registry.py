@@ -27,9 +27,7 @@ DENIED_SECONDS = 60.0  # until a removal that an ACL denied is tried again
 
 
 class ZooKeeperRegistry:
-    """One ensemble as this operator sees it, a Registry: instances that would lapse in Eureka are removed
-    here.
-    """
+    """One ensemble, as a Registry of this operator; instances that would lapse in Eureka are removed here."""
 
     def __init__(
         self,
@@ -95,9 +93,7 @@ class ZooKeeperRegistry:
             self._leaving.pop(instance.key, None)
 
     def let_lapse(self, instance: Instance) -> None:
-        """Remove an instance of this cluster as soon as the ensemble answers: ZooKeeper would never forget
-        it.
-        """
+        """Remove an instance of this cluster as soon as the ensemble answers: it forgets nothing."""
         is_named_so = self._cluster.syncer_of(instance.owner) is not None
         if is_named_so and not self._nodes.is_of_another_cluster(instance):
             with self._lock:
@@ -112,9 +108,7 @@ class ZooKeeperRegistry:
         """Do nothing: ZooKeeper forgets no instance."""
 
     def take_over(self, expected: int) -> None:  # noqa: ARG002 - nothing is renewed
-        """Begin to update the marker that this cluster's operator writes here, and to make pending
-        removals.
-        """
+        """Begin to update the marker of this cluster's operator, and to make pending removals."""
         self._leads.set()
 
     def stand_by(self) -> None:
@@ -137,9 +131,7 @@ class ZooKeeperRegistry:
         return [self._reader.liveness(), Liveness("zookeeper-removals", self._thread.is_alive())]
 
     def _refusal(self) -> ConfigurationError | None:
-        """Return why this ensemble must not be worked on: another cluster with this cluster's name writes
-        here.
-        """
+        """Return why this ensemble must not be used: another cluster of the same name writes here."""
         for one in self._nodes.all():
             if self._nodes.is_of_another_cluster(one.instance):
                 uid = one.instance.metadata.get(CLUSTER_UID_KEY)
