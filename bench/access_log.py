@@ -106,7 +106,7 @@ class AccessLog:
                     yield int(at) / 1000, kind_of(method, asked)
 
 
-def a_change(counts: Counter[Kind], changes: int) -> dict[str, float]:
+def requests_per_change(counts: Counter[Kind], changes: int) -> dict[str, float]:
     """Return the number of requests for each change: those that may belong to changes together, and each
     kind.
 

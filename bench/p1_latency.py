@@ -129,7 +129,9 @@ def measured(servers: int, samples: int, *, with_poll: bool) -> tuple[Runs, dict
         if with_poll:
             runs[POLL] = contestants.polled()
         agents = {"ours": AGENTS.ours, "floor": AGENTS.raw, "kopf": AGENTS.kopf}
-        requests = {name: access_log.a_change(log.counts(agents[name], spans), samples) for name in FAST}
+        requests = {
+            name: access_log.requests_per_change(log.counts(agents[name], spans), samples) for name in FAST
+        }
     return runs, requests
 
 

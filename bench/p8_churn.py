@@ -146,7 +146,7 @@ def measured(scale: Scale, size: Size) -> Result:
             figures = {side.name: _figures(side, scale) for side in sides}
             for side, other in (sides, sides[::-1]):
                 sent = log.counts(side.agent, [whole])  # what looks back comes in the other's turns as well
-                figures[side.name] |= access_log.a_change(sent, len(side.churn.changes))
+                figures[side.name] |= access_log.requests_per_change(sent, len(side.churn.changes))
                 resting = log.counts(other.agent, side.spans).total() / side.elapsed
                 figures[side.name]["resting_requests_a_second"] = resting
         busiest = max(writes.counts.values(), default=0) / ours.seconds

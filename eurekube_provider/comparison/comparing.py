@@ -16,7 +16,7 @@ from eurekube_provider.comparison.seen_remedies import Seen, seen
 from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster, ClusterOwner, parse_owner
-from eurekube_provider.core.mapping import Desired, as_what_stands, under_held_ids
+from eurekube_provider.core.mapping import Desired, limited_to_registered_ports, under_held_ids
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Action, Plan, plan
@@ -176,7 +176,7 @@ def plans_of(
         desired = kubernetes.desired.get(key)
         if desired is None:
             continue
-        desired = as_what_stands(desired, there)
+        desired = limited_to_registered_ports(desired, there)
         desired = under_held_ids(desired, there, kubernetes.cluster_of(key).name)
         of_application = named[eureka, syncer.application.upper()]
         unowned = [one for one in of_application if not one.owner]

@@ -191,12 +191,12 @@ def decide_gate(views: Sequence[GateView], held_seconds: float) -> GateStep:
 
 
 def _step_of(view: GateView) -> GateStep:
-    reason, message = _said(view)
+    reason, message = _reason_and_message(view)
     since = view.known_since if reason is GateReason.CALLERS_LEARN else None
     return GateStep(reason, f"EurekaSyncer {'/'.join(view.syncer)}: {message}", view.syncer, since)
 
 
-def _said(view: GateView) -> tuple[GateReason, str]:
+def _reason_and_message(view: GateView) -> tuple[GateReason, str]:
     """Return one syncer's decision on the gate and its sentence, by the table of this module."""
     state = view.state
     if state is None or state is State.UNKNOWN:

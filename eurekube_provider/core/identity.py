@@ -113,7 +113,7 @@ class Cluster:
         parsed = parse_owner(owner)
         return parsed if isinstance(parsed, ClusterOwner) and parsed.cluster == self.name else None
 
-    def is_called_otherwise(self, owner: str | None, uid: str | None) -> bool:
+    def owns_under_another_name(self, owner: str | None, uid: str | None) -> bool:
         """Return whether ``owner`` is a syncer of this cluster under another name of the cluster.
 
         :param uid: the cluster's UID in the instance's metadata.

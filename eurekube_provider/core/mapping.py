@@ -77,7 +77,8 @@ class Desired:
     :param aside: the Services that the selector finds and that are not the one meant, with their
         EndpointSlices.
     :param undecided: where nobody can tell which Service is meant, the instances of each, the fewest first,
-        and last those of Services that publish endpoints which are not ready; see :func:`as_what_stands`.
+        and last those of Services that publish endpoints which are not ready; see
+        :func:`limited_to_registered_ports`.
     """
 
     instances: tuple[Instance, ...] = ()
@@ -162,7 +163,7 @@ def desired_instances(
     for service in choice.services:
         slices = choice.slices_of(service)
         if is_external_name(service):
-            parts.append(_nothing_of(service))
+            parts.append(_mapping_of_external_name(service))
         elif syncer.mode is Mode.POD:
             parts.append(_pod_instances(syncer, service, slices, cluster, labels_of_pod, mapped))
         else:
@@ -179,7 +180,7 @@ def desired_instances(
     return replace(desired, aside=tuple((one, choice.slices_of(one)) for one in choice.aside))
 
 
-def as_what_stands(desired: Desired, held: Iterable[Instance]) -> Desired:
+def limited_to_registered_ports(desired: Desired, held: Iterable[Instance]) -> Desired:
     """Return the desired instances where nobody can tell which Service is meant: those like the registered
     ones.
 
@@ -235,7 +236,7 @@ def _together(parts: Sequence[Desired]) -> Desired:
     )
 
 
-def _nothing_of(service: Object) -> Desired:
+def _mapping_of_external_name(service: Object) -> Desired:
     """Return an empty mapping, with the problem, for a Service of type ExternalName.
 
     Its EndpointSlices are not read: Kubernetes leaves old ones behind, and nothing updates them.

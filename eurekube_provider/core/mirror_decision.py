@@ -48,7 +48,7 @@ _MOST_NAMED = 5
 _NOT_ASKED = UnlistedInstances()
 
 
-class End(Enum):
+class MirrorOutcome(Enum):
     """The outcomes of a decision."""
 
     SHOWS = "shows"
@@ -190,7 +190,7 @@ class MirrorDecision:
         answers.
     """
 
-    end: End
+    end: MirrorOutcome
     mirror: Mirror
     problems: tuple[Problem, ...] = ()
     verdict: GuardVerdict = _NO_VERDICT
@@ -231,7 +231,9 @@ def decide_mirrored(situation: MirrorSituation) -> MirrorDecision:
         is_added = situation.mirror.form is MirrorForm.ATTACHED
         is_persons = situation.standing is not None and not is_mirrored(situation.standing)
         leaves = (is_added or is_persons) and not situation.is_silent
-        return MirrorDecision(End.LEAVES if leaves else End.KEEPS, situation.mirror, problem)
+        return MirrorDecision(
+            MirrorOutcome.LEAVES if leaves else MirrorOutcome.KEEPS, situation.mirror, problem
+        )
     hosts, unlisted = situation.hosts, situation.unlisted
     mapped = mirrored_endpoints(
         mirror,
@@ -254,7 +256,7 @@ def decide_mirrored(situation: MirrorSituation) -> MirrorDecision:
         verdict = guarded(mapped, situation.before, known, situation.now, mirror.hold_seconds)
     problems = (*mapped.problems, *_foreign(situation, verdict), *_held_for_long(situation, verdict))
     is_final = not (problems or hosts or unlisted.registered or verdict.held or situation.is_silent)
-    decision = MirrorDecision(End.SHOWS, mirror, problems, verdict, is_final=is_final)
+    decision = MirrorDecision(MirrorOutcome.SHOWS, mirror, problems, verdict, is_final=is_final)
     if mirror.form is MirrorForm.ATTACHED:
         return decision
     ports = service_ports(mirror, verdict.endpoints, situation.service)

@@ -29,7 +29,7 @@ TARGET_KIND = "EurekaInstance"
 
 
 @dataclass(frozen=True, slots=True)
-class SliceOwner:
+class SliceMetadata:
     """The metadata that all slices of one Service have in common.
 
     :ivar labels: among them ``kubernetes.io/service-name`` and the name of the slices' manager.
@@ -42,7 +42,7 @@ class SliceOwner:
     annotations: Mapping[str, str]
     owner: Mapping[str, Any]
 
-    def of_source(self, source: str) -> SliceOwner:
+    def of_source(self, source: str) -> SliceMetadata:
         """Return the common metadata of slices whose endpoints came from these servers."""
         return replace(self, annotations={**self.annotations, SOURCE_ANNOTATION: source})
 
@@ -82,7 +82,7 @@ class _Filling:
 
 
 def plan_slices(
-    owner: SliceOwner,
+    owner: SliceMetadata,
     wanted: Iterable[MirrorEndpoint],
     existing: Sequence[Object],
     taken: Iterable[str] = (),
@@ -129,7 +129,7 @@ def plan_slices(
 
 
 def _placed(
-    fillings: list[_Filling], wanted: Mapping[str, MirrorEndpoint], owner: SliceOwner, *, has_hints: bool
+    fillings: list[_Filling], wanted: Mapping[str, MirrorEndpoint], owner: SliceMetadata, *, has_hints: bool
 ) -> list[MirrorEndpoint]:
     """Put the wanted endpoints of one group into its slices; return those that need new slices."""
     left = dict(wanted)
@@ -226,7 +226,7 @@ def _without_empty(stands: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in stands.items() if value}
 
 
-def _has_marks(item: Object, owner: SliceOwner) -> bool:
+def _has_marks(item: Object, owner: SliceMetadata) -> bool:
     """Return whether a slice has the labels, annotations and owner that it should; further ones do not
     matter.
     """
@@ -238,7 +238,9 @@ def _has_marks(item: Object, owner: SliceOwner) -> bool:
     )
 
 
-def _replaced(one: _Filling, owner: SliceOwner, group: EndpointGroup, *, has_hints: bool) -> dict[str, Any]:
+def _replaced(
+    one: _Filling, owner: SliceMetadata, group: EndpointGroup, *, has_hints: bool
+) -> dict[str, Any]:
     metadata = one.item["metadata"]
     body = _body(owner, group, str(metadata["name"]), one.endpoints.values(), has_hints=has_hints)
     for field_name in ("labels", "annotations"):
@@ -251,7 +253,7 @@ def _replaced(one: _Filling, owner: SliceOwner, group: EndpointGroup, *, has_hin
 
 
 def _body(
-    owner: SliceOwner,
+    owner: SliceMetadata,
     group: EndpointGroup,
     name: str,
     endpoints: Iterable[MirrorEndpoint],

@@ -17,7 +17,7 @@ from eurekube_provider.core.mirror import (
     ServicePort,
 )
 from eurekube_provider.core.mirror_endpoints import MirrorEndpoint
-from eurekube_provider.core.mirror_slices import SliceOwner
+from eurekube_provider.core.mirror_slices import SliceMetadata
 from eurekube_provider.core.objects import (
     MANAGED_BY_LABEL,
     MIRROR_LABEL,
@@ -142,7 +142,7 @@ def has_form(service: Object, form: MirrorForm) -> bool:
 
 def slice_owner(
     mirror: Mirror, application: str, service: str, owner: Mapping[str, Any], source: str
-) -> SliceOwner:
+) -> SliceMetadata:
     """Return the metadata that all slices of a Service have in common.
 
     :param source: the servers that are read; empty where they are not known.
@@ -155,7 +155,7 @@ def slice_owner(
     if mirror.form is MirrorForm.HEADLESS:
         labels["service.kubernetes.io/headless"] = ""
     annotations = {APPLICATION_ANNOTATION: application} | ({SOURCE_ANNOTATION: source} if source else {})
-    return SliceOwner(mirror.namespace, service, labels, annotations, owner)
+    return SliceMetadata(mirror.namespace, service, labels, annotations, owner)
 
 
 def owner_reference(item: Object, *, is_controller: bool) -> dict[str, Any]:

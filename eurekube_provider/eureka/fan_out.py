@@ -72,7 +72,7 @@ class FanOut(Generic[T]):
                 self._ended.notify_all()
         return in_time
 
-    def not_put(self, peer: Peer) -> None:
+    def note_not_asked(self, peer: Peer) -> None:
         """Note that a server is not asked any more."""
         with self._ended:
             self.failures[peer.url] = RegistryUnreachable(f"{peer.url} is not asked any more", url=peer.url)

@@ -280,7 +280,7 @@ class Peers:
             if (asks_avoided or peer in needed) and not executor.submit(
                 partial(self._ask_one, fan_out, peer)
             ):
-                fan_out.not_put(peer)
+                fan_out.note_not_asked(peer)
         left_behind = fan_out.wait(
             needed,
             avoided if asks_avoided else (),

@@ -403,7 +403,7 @@ class Ownership:
     def is_of_this_cluster(self, instance: Instance) -> bool:
         """Return whether a syncer of this cluster owns the instance, under whatever name of the cluster."""
         uid = instance.metadata.get(CLUSTER_UID_KEY)
-        return self.is_syncers(instance) or self.cluster.is_called_otherwise(instance.owner, uid)
+        return self.is_syncers(instance) or self.cluster.owns_under_another_name(instance.owner, uid)
 
     def is_of_another_cluster(self, instance: Instance) -> bool:
         """Return whether a syncer of another cluster with this cluster's name owns the instance."""

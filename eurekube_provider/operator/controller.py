@@ -297,7 +297,7 @@ class Controller:
                 result = self._reconciler.carry_out(decided)
         else:
             result = decided
-        self._take(key, result, time.monotonic() - started)
+        self._apply_result(key, result, time.monotonic() - started)
         if result.error is None:
             self._queue.forget_failures(key)
         else:
@@ -308,7 +308,7 @@ class Controller:
             )
         return result.error is not None
 
-    def _take(self, key: SyncerKey, result: SyncerResult, seconds: float) -> None:
+    def _apply_result(self, key: SyncerKey, result: SyncerResult, seconds: float) -> None:
         """Queue the syncers that a reconcile's result concerns, and publish its status and Events."""
         for other in result.concerned:
             self._queue.add(other)

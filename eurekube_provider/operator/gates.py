@@ -71,7 +71,7 @@ Place = tuple[str, str, Key]
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _LastDecision:
     """The last decision on a syncer.
 
     :ivar wanted: by pod name, the instance that the syncer's registry must show.
@@ -85,7 +85,7 @@ class _Asked:
 
 
 @dataclass(slots=True)
-class _Shown:
+class _PodReadings:
     """The readings of one pod in Eureka.
 
     :ivar wanted: the instance that each server must show, with its address, as UP.
@@ -183,9 +183,9 @@ class Gates:
         self._may_write = may_write
         self._may_select = may_select
         self._lock = threading.Lock()
-        self._asked: dict[SyncerKey, _Asked] = {}
+        self._asked: dict[SyncerKey, _LastDecision] = {}
         self._problems: dict[SyncerKey, Problem] = {}
-        self._shown: dict[Place, _Shown] = {}
+        self._shown: dict[Place, _PodReadings] = {}
         self._readings: set[str] = set()  # the registries that are being read
         self._lapsed: set[str] = set()  # UIDs of pods whose time began again here
         self._refused: dict[tuple[str, str], float] = {}  # when a pod's condition could not be written
@@ -228,7 +228,7 @@ class Gates:
         with self._lock:
             before = self._asked.get(situation.key)
             lasting = {*begun, *(before.begun if before else ())} & {one.key for one in wanted.values()}
-            self._asked[situation.key] = _Asked(situation, is_in_doubt, wanted, frozenset(lasting))
+            self._asked[situation.key] = _LastDecision(situation, is_in_doubt, wanted, frozenset(lasting))
             for (home, _, key), shown in self._shown.items():
                 if home == situation.home and key in begun:
                     shown.since.clear()
@@ -354,7 +354,9 @@ class Gates:
         with self._lock:
             if place not in self._shown:
                 begins = place[1] in self._lapsed or instance.key in asked.begun
-                self._shown[place] = _Shown(instance, 0.0) if begins else _remembered(key, pod, instance)
+                self._shown[place] = (
+                    _PodReadings(instance, 0.0) if begins else _remembered(key, pod, instance)
+                )
             shown = self._shown[place]
             shown.wanted, shown.needed_seconds = instance, view.needed_seconds
         return view, place
@@ -406,7 +408,7 @@ class Gates:
             for gone in self._shown.keys() - set(places):
                 del self._shown[gone]
                 self._lapsed.add(gone[1])
-            due: dict[str, list[_Shown]] = {}
+            due: dict[str, list[_PodReadings]] = {}
             for (name, _, _), shown in self._shown.items():
                 if name not in self._readings and shown.is_due(now):
                     due.setdefault(name, []).append(shown)
@@ -414,7 +416,7 @@ class Gates:
         for name, those in due.items():
             self._executor.submit(self._read_now, name, those)
 
-    def _read_now(self, name: str, those: Collection[_Shown]) -> None:
+    def _read_now(self, name: str, those: Collection[_PodReadings]) -> None:
         began = time.monotonic()
         reading = Reading({})
         try:
@@ -525,9 +527,9 @@ def _begins(change: Change) -> bool:
     return is_up and (change.actual is None or change.actual.status is not Status.UP)
 
 
-def _remembered(key: SyncerKey, pod: Object, wanted: Instance) -> _Shown:
+def _remembered(key: SyncerKey, pod: Object, wanted: Instance) -> _PodReadings:
     """Return the former leader's readings of a held pod for this syncer, from the pod's condition."""
-    shown = _Shown(wanted, 0.0)
+    shown = _PodReadings(wanted, 0.0)
     message = str(pod["condition"].get("message") or "")
     before = shown_in(message) if message.startswith(f"EurekaSyncer {'/'.join(key)}: ") else None
     if before is not None and pod["condition"].get("reason") == GateReason.CALLERS_LEARN:

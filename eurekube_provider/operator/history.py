@@ -66,7 +66,7 @@ class LastReconcile:
 
 
 @dataclass(frozen=True, slots=True)
-class Recent:
+class RecentChange:
     """One change of a registration.
 
     :param at: Unix time.
@@ -98,7 +98,7 @@ class ReconcileHistory:
         self.last: dict[SyncerKey, LastReconcile] = {}
         self.durations = Histogram()
         self._lock = threading.Lock()
-        self._recent: deque[Recent] = deque(maxlen=MOST_CHANGES)
+        self._recent: deque[RecentChange] = deque(maxlen=MOST_CHANGES)
         self._refused: dict[SyncerKey, frozenset[tuple[str, str]]] = {}
         self._results: Counter[tuple[SyncerKey, ReconcileResult]] = Counter()
         self._succeeded_at: dict[SyncerKey, float] = {}
@@ -133,10 +133,10 @@ class ReconcileHistory:
                 instance = change.instance
                 why = _why_done(change)
                 cause = without_names(instance, why)
-                self._recent.append(Recent(now, _DONE[change.action], *instance.key, key, why, cause))
+                self._recent.append(RecentChange(now, _DONE[change.action], *instance.key, key, why, cause))
             for refused_key, one in refused.items():
                 if refused_key not in before:
-                    self._recent.append(Recent(now, "refused", *refused_key, key, one.why, one.cause))
+                    self._recent.append(RecentChange(now, "refused", *refused_key, key, one.why, one.cause))
             if report.is_synced:
                 self._succeeded_at[key] = now
             self.last[key] = LastReconcile(
@@ -165,7 +165,7 @@ class ReconcileHistory:
         with self._lock:
             for instance in instances[-MOST_CHANGES:]:
                 why = "the syncer was deleted"
-                self._recent.append(Recent(now, "deregistered", *instance.key, key, why, why))
+                self._recent.append(RecentChange(now, "deregistered", *instance.key, key, why, why))
             for table in (self.last, self._refused, self._succeeded_at):
                 table.pop(key, None)
             for result in ReconcileResult:
@@ -177,7 +177,7 @@ class ReconcileHistory:
             for table in (self.last, self._refused, self._succeeded_at):
                 table.clear()
 
-    def recent(self) -> list[Recent]:
+    def recent(self) -> list[RecentChange]:
         """Return the last changes, newest first."""
         with self._lock:
             return list(reversed(self._recent))

@@ -53,7 +53,7 @@ def called_otherwise(registry: Registry, cluster: Cluster, key: tuple[str, str])
         one
         for name in registry.clusters() - {cluster.name}
         for one in registry.known(owner=str(ClusterOwner(name, *key)))
-        if cluster.is_called_otherwise(one.owner, one.metadata.get(CLUSTER_UID_KEY))
+        if cluster.owns_under_another_name(one.owner, one.metadata.get(CLUSTER_UID_KEY))
     ]
 
 

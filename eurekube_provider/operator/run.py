@@ -232,7 +232,7 @@ def _assemble(
     identity = f"{settings.pod_name}_{uuid.uuid4().hex[:8]}"
     registries: dict[str, Registry] = {}
     memory = LeaseMemory(settings, cluster, registries, goes_on=run_report is None)
-    _remember(memory, access, lease)
+    _read_lease_notes(memory, access, lease)
     elector = None
     if is_elected:
         elector = Elector(access, *lease, identity, settings.lease_timing, noted=memory.noted)
@@ -488,7 +488,7 @@ class _Listener:
                 self._mirrors.condition_changed(self._name)
 
 
-def _remember(memory: LeaseMemory, access: KubeAccess, lease: tuple[str, str]) -> None:
+def _read_lease_notes(memory: LeaseMemory, access: KubeAccess, lease: tuple[str, str]) -> None:
     """Read the notes at the Lease; an elected replica reads them again from each Lease that it takes."""
     try:
         memory.learn(access.get(LEASES.path(*lease)).get("metadata") or {})

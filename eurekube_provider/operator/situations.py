@@ -13,7 +13,7 @@ from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.decision import RULES, Situation, State
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.identity import Cluster, ClusterOwner, cluster_of, with_cluster, without_cluster
-from eurekube_provider.core.mapping import Desired, as_what_stands, under_held_ids
+from eurekube_provider.core.mapping import Desired, limited_to_registered_ports, under_held_ids
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Policy
@@ -236,7 +236,7 @@ class SituationReader:
         """Return the desired instances under the ids by which the syncer has registered them."""
         ours = (situation.held, situation.former)
         held = [one for by_name in ours for there in by_name.values() for one in there]
-        return under_held_ids(as_what_stands(desired, held), held, self._cluster.name)
+        return under_held_ids(limited_to_registered_ports(desired, held), held, self._cluster.name)
 
     def _with_taken(self, situation: Situation) -> Situation:
         """Add the syncer's addresses that other pods have now."""

@@ -26,7 +26,7 @@ from eurekube_provider.registrations.defaults import (
     NOT_AMONG_OUTPUTS,
     completed,
     shortened,
-    without_what_follows,
+    without_derivable,
 )
 from eurekube_provider.registrations.members import ID_BASE, MEMBER_OUTPUTS, instance_ids
 from eurekube_provider.registrations.names import path_as_written
@@ -157,7 +157,7 @@ class NativeResource:
         """Return checked properties as inputs for the engine: ``kept``, and those that do not follow from
         the rest.
         """
-        return without_what_follows(properties, self._kind.not_among_inputs, kept)
+        return without_derivable(properties, self._kind.not_among_inputs, kept)
 
     def as_outputs(self, properties: Properties, kept: Container[str] = ()) -> Properties:
         """Return a state as outputs for the engine."""
@@ -165,7 +165,7 @@ class NativeResource:
             instances = properties.get("instances")
             ids = UNKNOWN if instances is UNKNOWN else instance_ids(properties)
             properties = {**properties, INSTANCE_IDS: ids}
-        return without_what_follows(properties, self._kind.not_among_outputs, kept)
+        return without_derivable(properties, self._kind.not_among_outputs, kept)
 
     def secrets_of_outputs(self, secrets: frozenset[Path]) -> frozenset[Path]:
         """Return the paths of secrets in the outputs, with the ids that are derived from one."""

@@ -61,7 +61,11 @@ from eurekube_provider.registrations.connections import (
     must_read,
 )
 from eurekube_provider.registrations.declared_resources import DECLARED_RESOURCES
-from eurekube_provider.registrations.importing import as_not_ours, imported_application, imported_instance
+from eurekube_provider.registrations.importing import (
+    imported_application,
+    imported_instance,
+    marked_not_adopted,
+)
 from eurekube_provider.registrations.names import as_written, camel, path_as_written
 from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.property_check import CheckFailure
@@ -307,7 +311,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         olds, news = received(request.olds), received(request.news)
         resource = self._resource(request)
         if self._configuration.is_stateless:
-            olds = replace(olds, properties=self._own(request))
+            olds = replace(olds, properties=self._own_registration(request))
             if news.properties.get("owner") != olds.properties["owner"]:
                 raise ConfigurationError(f"{request.id} keeps application and instanceId: create another one")
         if request.preview:
@@ -331,7 +335,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         state = received(request.properties).properties
         resource = self._resource(request)
         if self._configuration.is_stateless:
-            state = self._own(request)
+            state = self._own_registration(request)
         with CANCELLATION.bounded(request.timeout):
             resource.registration.delete(state)
         return empty_pb2.Empty()  # type: ignore[attr-defined]
@@ -435,7 +439,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         if found is None:
             return None
         # As a refresh writes them, which then finds nothing new.
-        return as_not_ours(replace(found, inputs=KINDS[token].kind.inputs(found.properties)))
+        return marked_not_adopted(replace(found, inputs=KINDS[token].kind.inputs(found.properties)))
 
     def _require_free(self, request: Any, news: Properties) -> None:
         """Refuse to create an instance without a state where anybody's instance is registered already.
@@ -454,7 +458,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
                 f"{key} {whose(held)}, and was left as it is: patch changes what is yours"
             )
 
-    def _own(self, request: Any) -> Properties:
+    def _own_registration(self, request: Any) -> Properties:
         """Return a registration that this owner made without a state, as Eureka holds it now.
 
         :raises ConfigurationError: ``doOwner`` is missing, or Eureka does not hold the instance.

@@ -59,7 +59,7 @@ class DeclaredResources:
         with self._lock:
             return _name_of(properties) in self._checked
 
-    def ask_for(self, properties: Properties) -> None:
+    def add_wanted(self, properties: Properties) -> None:
         """Record a resource that both the program of this run and the state have, by its checked
         properties.
         """
@@ -74,7 +74,7 @@ class DeclaredResources:
         registration is then removed with the last copy only. Refreshes and removals check no properties.
         """
         with self._lock:
-            _place(self._asked_for, self._wanted)
+            _index_by_place(self._asked_for, self._wanted)
             return frozenset(
                 place
                 for place in leaving.keys
@@ -98,7 +98,7 @@ class DeclaredResources:
                 update(leaver, remaining, peers)
 
         pairs = [
-            (_alone(other, place), _alone(leaving, place))
+            (_with_one_registration(other, place), _with_one_registration(leaving, place))
             for place in leaving.keys
             for other in self._taken_by(leaving, place)
         ]
@@ -111,7 +111,7 @@ class DeclaredResources:
         ``place``.
         """
         with self._lock:
-            _place(self._states, self._places)
+            _index_by_place(self._states, self._places)
             others = self._places.get(place, ())
             # The same incarnation under another owner is the same resource, renamed by an update since.
             return [other for other in others if other.incarnation != leaving.incarnation]
@@ -126,7 +126,7 @@ def _name_of(properties: Properties) -> tuple[str, bool]:
     return str(properties.get("owner")), "instances" in properties
 
 
-def _place(states: list[Properties], places: dict[Key, list[DesiredState]]) -> None:
+def _index_by_place(states: list[Properties], places: dict[Key, list[DesiredState]]) -> None:
     """Move ``states`` into ``places``, under each application and instance id that they register."""
     while states:
         desired = DesiredState.from_properties(states.pop())
@@ -134,7 +134,7 @@ def _place(states: list[Properties], places: dict[Key, list[DesiredState]]) -> N
             places.setdefault(place, []).append(desired)
 
 
-def _alone(desired: DesiredState, place: Key) -> DesiredState:
+def _with_one_registration(desired: DesiredState, place: Key) -> DesiredState:
     """Return a copy of a resource with only the registration of one application and id."""
     found = {key: each for key, each in desired.registrations.items() if each.instance.key == place}
     return replace(desired, registrations=found, has_members=False)

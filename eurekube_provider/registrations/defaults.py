@@ -45,7 +45,7 @@ def shortened(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def without_what_follows(
+def without_derivable(
     properties: Mapping[str, Any], names: tuple[str, ...], kept: Container[str] = ()
 ) -> dict[str, Any]:
     """Return properties without those of ``names`` that :func:`completed` puts back with the same value.
@@ -68,7 +68,7 @@ def without_what_follows(
 
 
 def completed(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return properties with all defaults: undo :func:`shortened` and :func:`without_what_follows`."""
+    """Return properties with all defaults: undo :func:`shortened` and :func:`without_derivable`."""
     full = {**FIXED, **properties}
     for each in _DERIVED:
         if each.name not in full and each.derive is not None:

@@ -75,7 +75,7 @@ def drain(
     if not leaving or not seconds:
         return frozenset()
     try:
-        _for_each(_take_out, leaving)
+        _for_each(_begin_drain, leaving)
         wait(seconds)
         held = _for_each(lambda peers, one: newest(peers.read_everywhere(*one.key)[0].values()), leaving)
         for (_, instance), have in zip(leaving, held, strict=True):
@@ -93,7 +93,7 @@ def drain(
     )
 
 
-def was_left(
+def leftovers_of_earlier_run(
     peers: Peers,
     wanted: Iterable[Instance],
     in_state: Mapping[Key, Instance] = _NOTHING,
@@ -215,7 +215,7 @@ def clear_override(peers: Peers, instance: Instance) -> Instance | None:
     return Writer(peers).write(unmarked(have), have)
 
 
-def put_all_back(peers: Peers, instances: Sequence[Instance]) -> None:
+def undo_drains(peers: Peers, instances: Sequence[Instance]) -> None:
     """Undo the drains of many instances.
 
     :raises RegistryError: the first drain that could not be undone; the others were still tried.
@@ -227,7 +227,7 @@ def put_all_back(peers: Peers, instances: Sequence[Instance]) -> None:
             raise error
 
 
-def _take_out(peers: Peers, instance: Instance) -> None:
+def _begin_drain(peers: Peers, instance: Instance) -> None:
     """Mark an instance as leaving, and set its status right after: another run may take marks off
     meanwhile.
     """

@@ -79,7 +79,7 @@ def imported_application(id_: str, owner: StackOwner, service_url: str, peers: P
     return Found(properties, asked, id=held[0].application)
 
 
-def as_not_ours(found: Found) -> Found:
+def marked_not_adopted(found: Found) -> Found:
     """Mark an imported resource as not yet adopted, unless the stack owns one of its instances.
 
     Its ``owner`` is then the one that Eureka names, empty for nobody, or for several. It has no URLs, by

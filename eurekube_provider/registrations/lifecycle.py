@@ -29,7 +29,7 @@ from eurekube_provider.eureka.removal_checks import RemovalChecks
 from eurekube_provider.eureka.server_verification import require_a_verified_server
 from eurekube_provider.registrations.actual import ActualState, read_actual
 from eurekube_provider.registrations.desired import DesiredState, Registration
-from eurekube_provider.registrations.draining import drain, put_all_back
+from eurekube_provider.registrations.draining import drain, undo_drains
 from eurekube_provider.registrations.registry_lists import LISTS
 from eurekube_provider.registrations.rollback import carry_out, errors_of, grouped, take_back, undo_failed
 from eurekube_provider.registrations.values import OnConflict
@@ -149,7 +149,7 @@ def read(previous: DesiredState, peers: Peers) -> ActualState | None:
     :raises RegistryError: a registration is missing at the servers that answered, and not all of them
         answered as a Eureka does.
     """
-    held = _certain("read", previous, read_actual(previous, [previous.owner], peers), peers)
+    held = _with_unverified_servers("read", previous, read_actual(previous, [previous.owner], peers), peers)
     lost = [each for each in previous.registrations.values() if each.instance.key not in held.everything]
     if lost and held.unsure:
         failure = next(iter(held.unsure.values()))
@@ -186,7 +186,7 @@ def delete(
     if held.unsure and any(previous.is_its(each) for each in held.ours.values()):
         wait(REPORTED_WITHIN_SECONDS)
         held = read_actual(previous, [previous.owner], peers, writes=True)
-    held = _certain("deregister", previous, held, peers)
+    held = _with_unverified_servers("deregister", previous, held, peers)
     keys = previous.keys
     spared = {place for place in held.everything if spare(place)}
     leaving = [each for place, each in held.ours.items() if previous.is_its(each) and place not in spared]
@@ -200,7 +200,9 @@ def delete(
     return Removal(tuple(removed.values()), tuple(left), held.refused)
 
 
-def _certain(verb: str, previous: DesiredState, held: ActualState, peers: Peers) -> ActualState:
+def _with_unverified_servers(
+    verb: str, previous: DesiredState, held: ActualState, peers: Peers
+) -> ActualState:
     """Return the instances that were read; where one is missing, count a server that is no Eureka as one that
     is away.
 
@@ -348,7 +350,7 @@ def _in_service(
     leaving = [each for each in out if each.is_leaving]
     if not leaving:
         return before
-    put_all_back(peers, leaving)
+    undo_drains(peers, leaving)
     return read_actual(wanted, owners, peers, also=also, writes=True, everywhere=False)
 
 

@@ -38,7 +38,7 @@ from eurekube_provider.registrations.difference import (
     has_news,
     without_findings,
 )
-from eurekube_provider.registrations.draining import was_left
+from eurekube_provider.registrations.draining import leftovers_of_earlier_run
 from eurekube_provider.registrations.members import ID_BASE, check_members, members
 from eurekube_provider.registrations.progress import SHOWN_EVERY_SECONDS, Progress
 from eurekube_provider.registrations.properties import (
@@ -60,9 +60,9 @@ from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
 from eurekube_provider.registrations.servers import (
     PEERS,
     abandoned_message,
-    saying_the_way_out,
     servers_of,
     servers_to_leave,
+    with_server_hints,
 )
 from eurekube_provider.registrations.values import OnConflict
 
@@ -185,7 +185,7 @@ class RegistrationResource:
         DECLARED_RESOURCES.checked(properties)
         if olds and is_update and not checked.problems and not contains_unknown(checked.properties):
             properties |= self._left_by_an_earlier_run(olds, properties)
-            DECLARED_RESOURCES.ask_for(properties)
+            DECLARED_RESOURCES.add_wanted(properties)
         return replace(checked, properties=properties)
 
     def diff(self, olds: Properties, news: Properties) -> StateDifference:
@@ -238,7 +238,7 @@ class RegistrationResource:
         """
         previous = DesiredState.from_properties(olds)
         peers = servers_to_leave(self._setting, previous.connection, previous.service_urls)
-        with saying_the_way_out(self._setting, previous.connection, previous.service_urls):
+        with with_server_hints(self._setting, previous.connection, previous.service_urls):
             held = lifecycle.read(previous, peers) if peers else None
         if held is None or peers is None:
             return None
@@ -288,7 +288,7 @@ class RegistrationResource:
         if peers is None:
             self._tell(abandoned_message(str(previous), previous.service_urls))
             return
-        way_out = saying_the_way_out(
+        way_out = with_server_hints(
             self._setting, previous.connection, previous.service_urls, is_leaving=True
         )
         with way_out, self._progress.shown():
@@ -342,7 +342,7 @@ class RegistrationResource:
             return {}
         try:
             in_state = {} if before is None else before.instances
-            left = was_left(peers, wanted.instances.values(), in_state, self._tell, is_back)
+            left = leftovers_of_earlier_run(peers, wanted.instances.values(), in_state, self._tell, is_back)
         except RegistryError:
             PEERS.silent.add(peers)
             return {}

@@ -65,7 +65,7 @@ def abandoned_message(what: str, service_urls: Iterable[str]) -> str:
 
 
 @contextmanager
-def saying_the_way_out(
+def with_server_hints(
     setting: Setting, connection: str, service_urls: Iterable[str], *, is_leaving: bool = False
 ) -> Iterator[None]:
     """Add to an error of a server the hint how to configure it, or how to go on without it.

@@ -60,7 +60,7 @@ class RegistrationProvider(ResourceProvider):
         if problems := getattr(self, "_problems", ()):
             return CheckResult(news, [CheckFailure("", "; ".join(problems))])
         if are_schemas(_olds):
-            return moved_back(
+            return refusal_of_native_state(
                 news,
                 "keep the native provider's resource in the program, or leave out the alias: then the update"
                 " registers again in the same place, and what stood there goes from the state alone",
@@ -117,7 +117,7 @@ class RegistrationProvider(ResourceProvider):
         return value if isinstance(value, str) or value is None else json.dumps(value)
 
 
-def moved_back(news: Properties, remedy: str) -> CheckResult:
+def refusal_of_native_state(news: Properties, remedy: str) -> CheckResult:
     """Refuse a resource whose state the native provider wrote.
 
     :param remedy: the sentence that says what to do instead.

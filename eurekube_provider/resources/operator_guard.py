@@ -16,7 +16,7 @@ from pulumi.dynamic import CheckResult, CreateResult, DiffResult, Resource, Reso
 from pulumi.runtime import get_config
 
 from eurekube_provider.registrations.names import are_schemas
-from eurekube_provider.resources.dynamic_provider import moved_back, read_in
+from eurekube_provider.resources.dynamic_provider import read_in, refusal_of_native_state
 from eurekube_provider.resources.guarded_operator import changed, guard_id, guard_inputs, may_go
 from eurekube_provider.resources.plugin import set_up
 
@@ -35,7 +35,7 @@ class OperatorGuardProvider(ResourceProvider):
     def check(self, _olds: Any, news: Any) -> CheckResult:
         """Accept the inputs unchanged: only the component writes this resource."""
         if are_schemas(_olds):
-            return moved_back(news, "keep the component eurekube.Operator in the program")
+            return refusal_of_native_state(news, "keep the component eurekube.Operator in the program")
         return CheckResult(news, [])
 
     def diff(self, _id: str, _olds: Any, _news: Any) -> DiffResult:

@@ -25,12 +25,12 @@ engine makes as many calls at once as ``--parallel`` allows.
 
 def set_up() -> None:
     """Prepare Pulumi's plugin process for our providers; do nothing in any other process."""
-    tell_sentences()
-    hear_cancel()
+    answer_errors_without_traceback()
+    end_drains_on_cancel()
     _serve_more_calls()
 
 
-def hear_cancel() -> None:
+def end_drains_on_cancel() -> None:
     """Make Cancel end the drains of this process, and prevent new ones.
 
     Do nothing outside of Pulumi's plugin process. Where a later SDK handles Cancel in another way, a drain
@@ -74,7 +74,7 @@ def _serve_more_calls() -> None:
         frame = frame.f_back
 
 
-def tell_sentences() -> None:
+def answer_errors_without_traceback() -> None:
     """Make this process answer an :class:`EurekubeError` with its message alone.
 
     Do nothing outside of Pulumi's plugin process, and leave other providers' errors alone. Where a later SDK

@@ -208,7 +208,7 @@ class InlineExecutor:
 _MOST_REMEMBERED = 20_000
 
 
-class Remembered:
+class CachedCheck:
     """A cached version of the check of properties, whose result depends on its arguments alone and took a
     sixth of all time.
     """
@@ -282,7 +282,7 @@ def _ways_out() -> list[tuple[Any, str, Any, Any]]:
         (secrets, "token_hex", lambda size: _Wire.world.chance.randbytes(size).hex()),
         (cancellation.Cancellation, "wait_of_this_call", lambda _: _wait),
     ]
-    check = Remembered(property_check.check)
+    check = CachedCheck(property_check.check)
     for name, module in list(sys.modules.items()):
         if not name.startswith("eurekube_provider"):
             continue

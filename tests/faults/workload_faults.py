@@ -120,7 +120,7 @@ class NodeLost(Fault):
             if pod["spec"].get("nodeName") == node:
                 metadata = pod["metadata"]
                 path = PODS.path(metadata["namespace"], metadata["name"])
-                world.insist(lambda path=path: _gone(world, path))  # type: ignore[misc]
+                world.insist(lambda path=path: _delete_now(world, path))  # type: ignore[misc]
         return lambda: world.lab.kubernetes.add_node(self.number)
 
 
@@ -248,7 +248,7 @@ class WestLost(Fault):
         return end
 
 
-def _gone(world: World, path: str) -> None:
+def _delete_now(world: World, path: str) -> None:
     """Delete an object at once; it may be gone already."""
     try:
         world.east.access.request("DELETE", path, {"gracePeriodSeconds": "0"})

@@ -78,7 +78,9 @@ def helm(*arguments: str, version: int = 3, fails: bool = False) -> str:
     """Run helm; return its standard output, or its standard error if ``fails`` says that it must fail."""
     name = HELM if version == 3 else HELM_4
     program = provide([name])[name]
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120, env=_clean())
+    done = subprocess.run(
+        [program, *arguments], capture_output=True, text=True, timeout=120, env=_clean_environment()
+    )
     assert (done.returncode != 0) is fails, done.stdout + done.stderr
     return done.stderr if fails else done.stdout
 
@@ -111,7 +113,7 @@ def component_objects(cases: Iterable[Mapping[str, Any]]) -> list[list[Object]]:
         text=True,
         timeout=120,
         cwd=ROOT,
-        env=_clean(),
+        env=_clean_environment(),
     )
     assert done.returncode == 0, done.stderr
     made: list[list[Object]] = json.loads(done.stdout)
@@ -166,7 +168,7 @@ def _drop(texts: dict[str, Any] | None, names: Iterable[str]) -> None:
             texts.pop(name, None)
 
 
-def _clean() -> dict[str, str]:
+def _clean_environment() -> dict[str, str]:
     """Return the environment without a kubeconfig and without settings of Eurekube, helm and Pulumi."""
     return {
         name: value

@@ -165,7 +165,7 @@ class Workshop:
         self.environment = {**own, "PYTHONPATH": modules, "PATH": path}
 
 
-class ShellStack(Stack):
+class ProviderStack(Stack):
     """One stack of a workshop's project.
 
     :param config: the text after ``eurekube:``, with a dot between the names of nested keys.

@@ -206,14 +206,14 @@ def settings_of(objects: list[Object], folder: Path) -> Settings:
         places[mount["mountPath"]] = folder / mount["name"]
         mounted(volumes[mount["name"]], found, folder / mount["name"])
     for file in folder.rglob("operator.yaml"):
-        file.write_text(moved(file.read_text(), places))
+        file.write_text(with_local_paths(file.read_text(), places))
     environment = {}
     for variable in container["env"]:
         reference = variable.get("valueFrom", {}).get("secretKeyRef", {})
         own = found.get(("Secret", reference.get("name")), {}).get("stringData", {})
         foreign = "http://me:s3cret@proxy:3128" if variable["name"] == "EUREKA_PROXY" else "x"
         text = variable.get("value", own.get(reference.get("key"), foreign))
-        environment[variable["name"]] = moved(text, places)
+        environment[variable["name"]] = with_local_paths(text, places)
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add_flags(parser)
     return settings_from(vars(parser.parse_args(container.get("args", []))), environment)
@@ -234,7 +234,7 @@ def mounted(volume: Object, found: dict[tuple[str, str], Object], place: Path) -
             (place / path).write_text(texts.get(name, ""))
 
 
-def moved(text: str, places: dict[str, Path]) -> str:
+def with_local_paths(text: str, places: dict[str, Path]) -> str:
     """Return a text in which the container's file paths are replaced by this test's."""
     for former, place in places.items():
         text = text.replace(f"{former}/", f"{place}/")

@@ -225,8 +225,8 @@ def test_the_components_together(
     said = stack.up()
     assert EUREKA_PASSWORD not in said + stack.state_text()
 
-    the_operator_fits_where_it_is_put(cluster)
-    the_workloads_drain(cluster)
+    check_restricted_namespace(cluster)
+    check_drains(cluster)
 
     # Somebody's own preStop: reported before anything is changed.
     hook = {"lifecycle": {"preStop": {"exec": {"command": ["/drain"]}}}}
@@ -257,7 +257,7 @@ def test_the_components_together(
         keys = {"name": "vault", "user_key": "username", "password_key": "word"}
         wants(stack, eureka, more={"secret": keys}, rating=60)
         stack.up()
-        the_operator_takes_it_from_the_vault(cluster, stack)
+        check_vault_credentials(cluster, stack)
         assert condition(cluster, TEAM, "rating")["status"] == "True"
         pods = cluster.ready_addresses(TEAM, "rating")
         assert addresses(eureka, "rating") == dict.fromkeys(pods, "UP")
@@ -302,7 +302,7 @@ def test_the_components_together(
     assert [cluster.get(NAMESPACES, name) for name in (HOME, TEAM)] == [None, None]
 
 
-def the_operator_fits_where_it_is_put(cluster: Cluster) -> None:
+def check_restricted_namespace(cluster: Cluster) -> None:
     """Check that the operator's namespace enforces the restricted Pod Security level, and that the
     operator's pods run there.
     """
@@ -357,7 +357,7 @@ def credentials_of(cluster: Cluster) -> dict[str, str]:
     }
 
 
-def the_operator_takes_it_from_the_vault(cluster: Cluster, stack: Stack) -> None:
+def check_vault_credentials(cluster: Cluster, stack: Stack) -> None:
     """Check that the operator reads its credentials from the vault's Secret, and its CA from the
     component.
     """
@@ -371,7 +371,7 @@ def the_operator_takes_it_from_the_vault(cluster: Cluster, stack: Stack) -> None
     assert [urn.rpartition("::")[2] for urn in vault["dependencies"]] == ["eurekube-namespace"]
 
 
-def the_workloads_drain(cluster: Cluster) -> None:
+def check_drains(cluster: Cluster) -> None:
     """Check that the Deployment and the StatefulSet have the fields of a drain."""
     for resource, name in ((DEPLOYMENTS, "rating"), (STATEFUL_SETS, "ledger")):
         spec = (cluster.get(resource, name, TEAM) or {})["spec"]

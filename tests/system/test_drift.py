@@ -16,7 +16,7 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.protocol.peer import Peer
 from lab.listing import listed_now
 from lab.workloads import wait_for
-from tests.system.shells import NATIVE, Shell, ShellStack, Wanted, Workshop, by_hand, eurekube, held, host
+from tests.system.shells import NATIVE, ProviderStack, Shell, Wanted, Workshop, by_hand, eurekube, held, host
 from tests.system.stacks import needs_language_host, needs_pulumi, needs_python_sdk
 
 pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi, pytest.mark.timeout(1200)]
@@ -36,14 +36,14 @@ def mark(eureka: Peer, instance: Instance, **marks: str) -> None:
     by_hand(eureka, instance, metadata={**instance.metadata, **changed})
 
 
-def drifted(stack: ShellStack, *, code: int = 2) -> dict[str, dict[str, list[str]]]:
+def drifted(stack: ProviderStack, *, code: int = 2) -> dict[str, dict[str, list[str]]]:
     """Return the changes that ``eurekube drift`` reports, by the name of the resource."""
     document = json.loads(eurekube(stack, "drift", "--stack", stack.name, code=code).stdout)
     assert document["drifted"] is (code == 2)
     return {each["name"]: each["details"] for one in document["applications"] for each in one["changes"]}
 
 
-def owners(stack: ShellStack) -> dict[str, tuple[str, str]]:
+def owners(stack: ProviderStack) -> dict[str, tuple[str, str]]:
     """Return each registration's owner in the inputs and in the outputs of the state."""
     return {name: (each["inputs"]["owner"], each["outputs"]["owner"]) for name, each in stack.state().items()}
 
@@ -54,7 +54,7 @@ def test_what_was_taken_over_is_named_and_settles(
     """Drift names the new owner, renewer, incarnation and marks; a second refresh finds nothing new, and
     up refuses.
     """
-    stack = ShellStack(workshop, f"drift-{shell.name}", {"url": plain_url})
+    stack = ProviderStack(workshop, f"drift-{shell.name}", {"url": plain_url})
     # Addresses of their own: a neighbour would be in the way of what is registered again.
     single = ("taken", "again", "mark", "gone")
     wanted = [shell.one(name, host_name=f"192.0.2.{at}") for at, name in enumerate(single, start=60)]
@@ -127,7 +127,7 @@ def test_what_was_taken_over_is_named_and_settles(
     assert all(not held(plain, name) for name in (*single, "over", "row"))
 
 
-def restart(eureka: Peer, instance: Instance, **changes: Any) -> None:
+def register_as_own_client(eureka: Peer, instance: Instance, **changes: Any) -> None:
     """Register an instance as its own client does at its start: with its own metadata, and none of our
     marks.
     """
@@ -140,7 +140,7 @@ def test_a_client_that_renews_itself_comes_back(
     """An update takes over an instance that its own client registered again at its id and address; a
     removal leaves an unowned one.
     """
-    stack = ShellStack(workshop, f"itself-{shell.name}", {"url": plain_url})
+    stack = ProviderStack(workshop, f"itself-{shell.name}", {"url": plain_url})
     own = {"renewer": "self", "metadata": {"tier": "1"}}
     named = ("plain-up", "refreshed", "kept", "moved", "stolen")
     wanted = [shell.one(name, host_name=f"192.0.2.{at}", **own) for at, name in enumerate(named, start=80)]
@@ -154,15 +154,15 @@ def test_a_client_that_renews_itself_comes_back(
         return have.metadata == one.metadata
 
     # The next update sees it, without a refresh, and its preview shows no more than the update does.
-    restart(plain, before["plain-up"])
-    restart(plain, crew["a"])
+    register_as_own_client(plain, before["plain-up"])
+    register_as_own_client(plain, crew["a"])
     stack.up()
     assert is_ours("plain-up", before["plain-up"])
     assert is_ours("crew", crew["a"])
     stack.unchanged()
 
     for one in (before["refreshed"], crew["b"]):
-        restart(plain, one)
+        register_as_own_client(plain, one)
     document = drifted(stack)
     assert document["refreshed"]["owner"][1] == document["b"]["owner"][1] == "nobody that Eurekube knows"
     assert document["refreshed"]["metadata.tier"] == ["1", ""]
@@ -174,7 +174,7 @@ def test_a_client_that_renews_itself_comes_back(
     stack.unchanged()
 
     # At another address it may be anybody; what another stack owns is that stack's, wherever it is.
-    restart(plain, before["moved"], ip_address="192.0.2.99", host_name="192.0.2.99")
+    register_as_own_client(plain, before["moved"], ip_address="192.0.2.99", host_name="192.0.2.99")
     mark(plain, before["stolen"], owner=OTHER)
     for _ in range(2):  # also when the state has what the refresh before has found
         said = stack.up("--refresh", "--continue-on-error", fails=True)
@@ -183,7 +183,7 @@ def test_a_client_that_renews_itself_comes_back(
     assert held(plain, "moved")["moved"].host_name == "192.0.2.99"
     assert held(plain, "stolen")["stolen"].owner == OTHER
 
-    restart(plain, before["kept"])
+    register_as_own_client(plain, before["kept"])
     said = stack.destroy()
     assert "was left as it is" in said
     left = {name for name in (*named, "crew") if held(plain, name)}
@@ -192,7 +192,7 @@ def test_a_client_that_renews_itself_comes_back(
 
 def test_an_update_plan_holds(shell: Shell, workshop: Workshop, plain_url: str, plain: Peer) -> None:
     """A preview shows an update's outputs as unknown, though the state has older values."""
-    stack = ShellStack(workshop, f"plan-{shell.name}", {"url": plain_url})
+    stack = ProviderStack(workshop, f"plan-{shell.name}", {"url": plain_url})
 
     def program(tier: str) -> list[Wanted]:
         single = shell.one("lone", host_name="192.0.2.100", metadata={"tier": tier})
@@ -219,7 +219,7 @@ def test_an_update_plan_holds(shell: Shell, workshop: Workshop, plain_url: str, 
 @needs_python_sdk
 def test_what_is_got_says_whose_it_is(workshop: Workshop, plain_url: str, plain: Peer) -> None:
     """A resource that a stack only gets belongs to its owner, and a refresh shows when that changes."""
-    stack = ShellStack(workshop, "got", {"url": plain_url})
+    stack = ProviderStack(workshop, "got", {"url": plain_url})
     for number, marks in enumerate(({OWNER_KEY: OTHER}, {OWNER_KEY: OTHER}, {}), start=1):
         there = Instance("FOUND", f"vm-{number}", f"vm-{number}", f"192.0.2.{110 + number}", Port(8080))
         plain.register(replace(there, metadata={"tier": "1", **marks}))
@@ -244,7 +244,7 @@ def test_what_is_imported_settles_at_once(workshop: Workshop, plain_url: str, pl
     """An imported instance or application shows no change, and stays registered when a stack that does not
     own it is destroyed.
     """
-    stack = ShellStack(workshop, "imported", {"url": plain_url})
+    stack = ProviderStack(workshop, "imported", {"url": plain_url})
     plain.register(Instance("FOUND", "vm-3", "vm-3", "192.0.2.113", Port(8080), metadata={"tier": "1"}))
     wait_for(lambda: len(listed_now(plain_url, "FOUND")) == 1, "the instance")
     quietly = ("--yes", "--protect=false", "--skip-preview", "--generate-code=false")

@@ -146,7 +146,7 @@ def deployed(cluster: Cluster, eureka: Peers, namespace: str, app: str, number: 
     return instances(eureka, app)
 
 
-def change(cluster: Cluster, namespace: str, app: str, *, is_ready: bool) -> str:
+def set_first_pod_ready(cluster: Cluster, namespace: str, app: str, *, is_ready: bool) -> str:
     """Change the first pod's readiness; return its address."""
     pod = cluster.pods(namespace, app)[0]
     cluster.set_ready(pod, ready=is_ready)
@@ -185,7 +185,7 @@ def test_one_of_three_writes_and_the_others_take_over(
     address = cluster.pods(namespace, app)[0]["status"]["podIP"]
     since = time.time()
     replicas.by_name[first].process.send_signal(signal.SIGTERM)
-    assert change(cluster, namespace, app, is_ready=False) == address
+    assert set_first_pod_ready(cluster, namespace, app, is_ready=False) == address
     awaited(eureka, app, address, "DOWN", LEASE_SECONDS - 1)
     record_property("seconds after SIGTERM", round(time.time() - since, 2))
     assert replicas.by_name[first].process.wait(timeout=60) == 0
@@ -194,7 +194,7 @@ def test_one_of_three_writes_and_the_others_take_over(
 
     since = time.time()
     replicas.by_name[second].process.kill()
-    change(cluster, namespace, app, is_ready=True)
+    set_first_pod_ready(cluster, namespace, app, is_ready=True)
     awaited(eureka, app, address, "UP", LEASE_SECONDS + 2 * RETRY_SECONDS + LOAD_SECONDS)
     record_property("seconds after SIGKILL", round(time.time() - since, 2))
     assert replicas.led_by(*replicas.others(first, second))
@@ -213,7 +213,7 @@ def test_a_leader_that_slept_writes_nothing_when_it_wakes(
     sleeper = replicas.by_name[old]
     sleeper.process.send_signal(signal.SIGSTOP)
     try:
-        address = change(cluster, namespace, app, is_ready=False)
+        address = set_first_pod_ready(cluster, namespace, app, is_ready=False)
         new = replicas.led_by(*replicas.others(old))
         awaited(eureka, app, address, "DOWN", LOAD_SECONDS)
         before = sleeper.text()
@@ -221,7 +221,7 @@ def test_a_leader_that_slept_writes_nothing_when_it_wakes(
         # The changes that it missed are waiting on its watches.
         sleeper.process.send_signal(signal.SIGCONT)
     for is_ready, status in ((True, "UP"), (False, "DOWN"), (True, "UP")):
-        change(cluster, namespace, app, is_ready=is_ready)
+        set_first_pod_ready(cluster, namespace, app, is_ready=is_ready)
         awaited(eureka, app, address, status, LOAD_SECONDS)
     wait_for(lambda: "this replica stands by" in sleeper.text().removeprefix(before), "it to stand by")
     assert replicas.leader() == new
@@ -332,7 +332,7 @@ def test_an_api_that_is_away_costs_no_registration(
         for process in (lab.controller_manager, lab.scheduler, lab.kwok):
             process.restart()  # they would come back with a back-off, too
     replicas.led_by(*replicas.by_name)
-    address = change(cluster, namespace, app, is_ready=False)
+    address = set_first_pod_ready(cluster, namespace, app, is_ready=False)
     awaited(eureka, app, address, "DOWN", LOAD_SECONDS)  # sooner than a reflector's back-off of up to 30 s
     unchanged = {one.key: one.last_dirty_timestamp_ms for one in held if one.ip_address != address}
     found = {one.key: one.last_dirty_timestamp_ms for one in instances(eureka, app)}

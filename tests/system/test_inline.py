@@ -85,7 +85,7 @@ def registered(url: str, project: str) -> dict[str, Status]:
     return {f"{each.application} {each.host_name}": each.status for each in found}
 
 
-def lives(stack: automation.Stack, url: str, *expected: str) -> None:
+def check_life(stack: automation.Stack, url: str, *expected: str) -> None:
     """Check that up registers what is expected, preview and refresh find nothing to do, and destroy leaves
     nothing.
     """
@@ -126,7 +126,7 @@ def test_the_repositorys_program(lab: Lab, cluster: Cluster, tmp_path: Path) -> 
 
     config = {"platform": "organization/eurekube/dev", "hosts": ["192.0.2.61"], "eurekube:url": url}
     builds_on_it = inline_stack(EXAMPLES / "stack-reference", tmp_path, config)
-    lives(builds_on_it, url, "BILLING 192.0.2.61")
+    check_life(builds_on_it, url, "BILLING 192.0.2.61")
 
     stack.destroy()
     assert registered(url, "eurekube") == {}
@@ -157,7 +157,7 @@ def test_examples_two_at_once_against_two_eurekas(
         directory = tmp_path / side
         directory.mkdir(exist_ok=True)
         stack = inline_stack(EXAMPLES / example, directory, config)
-        lives(stack, config["eurekube:url"], *expected)
+        check_life(stack, config["eurekube:url"], *expected)
 
     def first() -> None:
         live("endpoints", "first", {**here, **service, "fewest": 1}, *pods)

@@ -237,7 +237,7 @@ def test_a_newcomer_with_pulumi(
     urls = '", "'.join([first, *others])
     (one.folder / "__main__.py").write_text(program.replace("http://eureka:8761/eureka", urls))
     one.types(deploy)
-    lives_and_ends(one, cluster, eureka, "venv")
+    run_and_destroy(one, cluster, eureka, "venv")
 
 
 @pytest.mark.pulumi
@@ -261,10 +261,10 @@ def test_a_newcomer_with_the_native_provider(
     urls = '", "'.join(one.url.split(","))
     one.types(program.replace("http://eureka:8761/eureka", urls))
     one.types(activate + one.with_lab_urls(configure) + deploy)
-    lives_and_ends(one, cluster, eureka, "eurekube", activate)
+    run_and_destroy(one, cluster, eureka, "eurekube", activate)
 
 
-def lives_and_ends(one: Newcomer, cluster: Cluster, eureka: Peers, venv: str, prepared: str = "") -> None:
+def run_and_destroy(one: Newcomer, cluster: Cluster, eureka: Peers, venv: str, prepared: str = "") -> None:
     """Run the operator, check that pods and registration are in Eureka, and destroy the stack."""
     # Other tests have applications of these names in this Eureka.
     assert addresses(eureka, "billing").get("192.0.2.10") == "UP"

@@ -200,7 +200,7 @@ def test_conflict_is_shown(
     assert eureka.read(*foreign.key) == before
 
 
-def self_registered(eureka: Peers, app: str, address: str) -> Instance:
+def register_as_own_client(eureka: Peers, app: str, address: str) -> Instance:
     """Register an instance as a pod's own Eureka client does."""
     itself = Instance(
         application=app,
@@ -223,13 +223,13 @@ def test_self_registered_pods(
     """
     known, new = f"{namespace}-known", f"{namespace}-new"
     (known_at,), (new_at,) = (running(cluster, namespace, app, 1) for app in (known, new))
-    first = self_registered(eureka, known, known_at)
+    first = register_as_own_client(eureka, known, known_at)
     wait_listed(eureka.peers[0].url, [first])
     start_operator()
     for app in (known, new):
         cluster.syncer(namespace, app)
     wait_for(lambda: instances(eureka, new), f"the operator's registration of {new}")
-    second = self_registered(eureka, new, new_at)
+    second = register_as_own_client(eureka, new, new_at)
     for app in (known, new):
         wait_for(
             lambda app=app: condition(cluster, namespace, app, "SelfRegistered").get("status") == "True",  # type: ignore[misc]

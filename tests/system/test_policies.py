@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eurekube_provider.eureka.protocol.peer import Peer
-from tests.system.shells import Shell, ShellStack, Workshop, held
+from tests.system.shells import ProviderStack, Shell, Workshop, held
 from tests.system.stacks import ROOT, needs_language_host, needs_pulumi
 
 pytestmark = [
@@ -44,7 +44,7 @@ def test_a_policy_stops_a_registration(
     shell: Shell, workshop: Workshop, pack: Path, plain_url: str, plain: Peer
 ) -> None:
     """The policy names the offending instance and the property to set; a valid program registers."""
-    stack = ShellStack(workshop, f"policies-{shell.name}", {"url": plain_url})
+    stack = ProviderStack(workshop, f"policies-{shell.name}", {"url": plain_url})
     judged = ("--policy-pack", str(pack), "--policy-pack-config", str(pack / "config.json"))
     good = {"drain_seconds": 1, "zone": "zone-a"}
 

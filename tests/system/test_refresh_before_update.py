@@ -13,7 +13,7 @@ import yaml
 from eurekube_provider.eureka.protocol.peer import Peer
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.proxy import Proxy
-from tests.system.shells import NATIVE, Shell, ShellStack, Workshop, by_hand, eurekube, held, host
+from tests.system.shells import NATIVE, ProviderStack, Shell, Workshop, by_hand, eurekube, held, host
 from tests.system.stacks import HAS_PYTHON_SDK, Stack, needs_pulumi, needs_python_sdk, python_sdk
 
 pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi, pytest.mark.timeout(900)]
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulum
 UNREAD = "was not compared with Eureka, so that the state is taken as it is"
 
 
-def marked(stack: ShellStack) -> set[str]:
+def marked(stack: ProviderStack) -> set[str]:
     """Return the registrations in the state that the engine refreshes before each update."""
     return {name for name, each in stack.state().items() if each.get("refreshBeforeUpdate")}
 
@@ -40,7 +40,7 @@ def test_a_plain_preview_shows_drift_of_metadata(
         project = workshop.project / "Pulumi.yaml"
         options = {**yaml.safe_load(project.read_text()), "options": {"refresh": "always"}}
         project.write_text(yaml.safe_dump(options))
-    stack = ShellStack(workshop, "drift", config)
+    stack = ProviderStack(workshop, "drift", config)
     stack.wants(shell.one("drifted", metadata={"tier": "1"}), shell.many("row", {"a": host(1), "b": host(2)}))
     stack.up()
     before = {"drifted": held(plain, "drifted")["drifted"], "row": held(plain, "row")["b"]}
@@ -62,7 +62,7 @@ def test_no_run_waits_for_an_eureka_that_is_away(workshop: Workshop, front: Prox
     """Without Eureka preview and up continue from the state, and say so; a check for drift reports the
     failure.
     """
-    stack = ShellStack(
+    stack = ProviderStack(
         workshop, "away", {"url": f"http://127.0.0.1:{front.port}/eureka", "refreshBeforeUpdate": "true"}
     )
     wanted = NATIVE.one("billing"), NATIVE.many("row", {"a": host(1)})
@@ -103,7 +103,7 @@ def test_no_run_waits_for_an_eureka_that_is_away(workshop: Workshop, front: Prox
 def test_a_rotated_password_stops_no_preview_and_no_up(workshop: Workshop, secured: Peer) -> None:
     """The refresh uses the password in the state, and the update the current one."""
     config = {"url": secured.url, "user": EUREKA_USER, "refreshBeforeUpdate": "true"}
-    stack = ShellStack(workshop, "rotated", config)
+    stack = ProviderStack(workshop, "rotated", config)
     stack.configure_secret("password", EUREKA_PASSWORD)
     stack.wants(NATIVE.one("billing"))
     stack.up()
@@ -140,7 +140,7 @@ def test_a_url_that_moved_stops_no_preview_and_no_up(
     ``abandonedUrls``.
     """
     old = f"http://127.0.0.1:{front.port}/eureka"
-    stack = ShellStack(workshop, "moved", {"url": old, "user": EUREKA_USER, "refreshBeforeUpdate": "true"})
+    stack = ProviderStack(workshop, "moved", {"url": old, "user": EUREKA_USER, "refreshBeforeUpdate": "true"})
     stack.configure_secret("password", EUREKA_PASSWORD)
     stack.wants(NATIVE.one("billing"))
     stack.up()

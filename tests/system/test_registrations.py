@@ -22,8 +22,8 @@ from tests.contract.plugin import EACH, NOBODY
 from tests.system.shells import (
     DYNAMIC,
     NATIVE,
+    ProviderStack,
     Shell,
-    ShellStack,
     Wanted,
     Watch,
     Workshop,
@@ -76,7 +76,7 @@ def test_the_life_of_a_stack(shell: Shell, workshop: Workshop, plain_url: str, p
     targets, and is destroyed.
     """
     alias = plain_url.replace("127.0.0.1", "localhost")
-    stack = ShellStack(workshop, f"life-{shell.name}", {"url": plain_url, "connections.alias.url": alias})
+    stack = ProviderStack(workshop, f"life-{shell.name}", {"url": plain_url, "connections.alias.url": alias})
     cases = [
         {**shell.one("drifted", metadata={"tier": "1"}), "export": "host_name"},
         shell.one("vanished"),
@@ -224,7 +224,7 @@ def test_a_removal_takes_only_its_own(shell: Shell, workshop: Workshop, plain_ur
     stay UP.
     """
     config = {"url": plain_url, "connections.dead.url": NOBODY}
-    stack = ShellStack(workshop, f"own-{shell.name}", config)
+    stack = ProviderStack(workshop, f"own-{shell.name}", config)
     wanted = (shell.one("hut", drain_seconds=1), shell.many("lane", {"a": host(1), "b": host(2)}))
     moved = tuple(below("group", each) for each in wanted)
     broken = shell.one("broken", connection="dead")
@@ -257,7 +257,7 @@ def test_names_change_and_the_registrations_stay(
     shell: Shell, workshop: Workshop, plain_url: str, plain: Peer
 ) -> None:
     """A renamed stack, and resources with an alias, update in place."""
-    stack = ShellStack(workshop, f"before-{shell.name}", {"url": plain_url})
+    stack = ProviderStack(workshop, f"before-{shell.name}", {"url": plain_url})
     members = {"a": host(1), "b": host(2)}
     stack.wants(shell.one("orders"), shell.many("cart", members))
     stack.up()
@@ -284,7 +284,7 @@ def test_servers_and_credentials_change(
 
     A server that is gone for good can be abandoned. No output shows a credential.
     """
-    stack = ShellStack(
+    stack = ProviderStack(
         workshop,
         f"servers-{shell.name}",
         {

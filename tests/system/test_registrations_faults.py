@@ -23,8 +23,8 @@ from tests.contract.plugin import NOBODY
 from tests.system.shells import (
     DYNAMIC,
     NATIVE,
+    ProviderStack,
     Shell,
-    ShellStack,
     Wanted,
     Workshop,
     eurekube,
@@ -48,7 +48,7 @@ def test_an_interrupted_drain_is_undone(
     """After Ctrl-C, a time-out or a kill of everything, drained instances are UP again, by the next up at
     the latest.
     """
-    stack = ShellStack(workshop, f"interrupted-{shell.name}", {"url": plain_url})
+    stack = ProviderStack(workshop, f"interrupted-{shell.name}", {"url": plain_url})
     names = [f"drained-{number}" for number in range(6)]  # more than a plugin's process serves by itself
 
     def wanted(drain_seconds: int) -> list[Wanted]:
@@ -112,7 +112,7 @@ def test_a_plugin_that_was_killed_is_healed_by_the_next_run(
     registered once.
     """
     url = f"http://127.0.0.1:{front.port}/eureka"
-    stack = ShellStack(workshop, "killed", {"url": url})
+    stack = ProviderStack(workshop, "killed", {"url": url})
 
     def wanted(number: int) -> list[Wanted]:
         single = [NATIVE.one(f"alone-{each}", host_name=f"192.0.2.{number + each}") for each in range(4)]
@@ -158,7 +158,7 @@ def test_nothing_is_lost_while_no_server_answers(
     sentence each.
     """
     url = f"http://127.0.0.1:{front.port}/eureka"
-    stack = ShellStack(workshop, f"offline-{shell.name}", {})
+    stack = ProviderStack(workshop, f"offline-{shell.name}", {})
     stack.wants(shell.one("x"))
     assert "no Eureka URL is configured: set eurekube:url" in stack.pulumi("preview", fails=True)
     stack.configure("url", url)
@@ -246,7 +246,7 @@ def test_what_is_derived_from_a_secret_is_a_secret(
     """State, preview, refresh and the comment on a pull request hide values derived from a secret, and
     show the others.
     """
-    stack = ShellStack(workshop, f"secrets-{shell.name}", {"url": plain_url})
+    stack = ProviderStack(workshop, f"secrets-{shell.name}", {"url": plain_url})
 
     def hiding(wanted: Wanted, *paths: str) -> Wanted:
         return {**wanted, "secret": [path.split("/") for path in paths]}

@@ -23,7 +23,7 @@ from tests.system.shells import (
     NATIVE,
     PROGRAM,
     Preview,
-    ShellStack,
+    ProviderStack,
     Wanted,
     Watch,
     Workshop,
@@ -62,7 +62,7 @@ def test_a_state_goes_on_under_another_provider_and_another_release(
     meanwhile. The state of an earlier release shows no change, not even after a refresh, and its destroy
     leaves nothing.
     """
-    stack = ShellStack(workshop, "kept", {"url": plain_url})
+    stack = ProviderStack(workshop, "kept", {"url": plain_url})
     stack.wants(*KEPT)
     stack.up()
     assert stack.outputs()["several"]["a"] == "a.several.kept.shop:several:8080"
@@ -120,7 +120,7 @@ def started_before(eureka: Peer, application: str) -> dict[str, Instance]:
     return held(eureka, application)
 
 
-def adopted(eureka: Peer, application: str, before: dict[str, Instance], *owners: str) -> None:
+def check_adopted(eureka: Peer, application: str, before: dict[str, Instance], *owners: str) -> None:
     """Check that these owners have the instances now, and that nothing which callers see has changed."""
     after = held(eureka, application)
     assert sorted(str(each.owner) for each in after.values()) == ["cluster/eu/shop/rating", *owners]
@@ -181,7 +181,7 @@ def test_what_is_there_is_imported_and_adopted(
     (single,) = held(plain, "old").values()
     assert (single.owner, single.renewer) == ("stack/organization/shop/imports/old", "self")
     for name, instances in before.items():
-        adopted(plain, name, instances, *[f"stack/organization/shop/imports/{name}"] * 2)
+        check_adopted(plain, name, instances, *[f"stack/organization/shop/imports/{name}"] * 2)
     stack.up("--refresh", "--expect-no-changes")
     stack.destroy()
     assert {each.owner for each in by_key(plain).values()} == {"cluster/eu/shop/rating"}
@@ -203,7 +203,7 @@ def test_a_printed_program_in_yaml_adopts_one_by_one(
     assert held(plain, "oldest") == before
     stack.up()
     owner = "stack/organization/shop/imports/oldest"
-    adopted(plain, "oldest", before, f"{owner}-vm-1-oldest-8080", f"{owner}-vm-2-oldest-8080")
+    check_adopted(plain, "oldest", before, f"{owner}-vm-1-oldest-8080", f"{owner}-vm-2-oldest-8080")
     stack.destroy()
     assert set(held(plain, "oldest")) == {"vm-3:oldest:8080"}
 

@@ -16,7 +16,7 @@ from eurekube_provider.core.model import Status
 from eurekube_provider.eureka.protocol.peer import Peer
 from lab.listing import listed_now
 from lab.workloads import wait_for
-from tests.system.shells import DYNAMIC, NATIVE, ShellStack, Workshop
+from tests.system.shells import DYNAMIC, NATIVE, ProviderStack, Workshop
 from tests.system.stacks import ROOT, needs_pulumi, needs_python_sdk
 
 pytestmark = [
@@ -32,7 +32,7 @@ PAGE = (ROOT / "docs" / "guides" / "stacks.md").read_text("utf-8")
 KILLED, ATTRIBUTES, STATE, RENAMED = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
-def types(stack: ShellStack, commands: str) -> None:
+def types(stack: ProviderStack, commands: str) -> None:
     """Run a block of commands in the stack's project."""
     backend = stack.environment["PULUMI_BACKEND_URL"].removeprefix("file://")
     done = subprocess.run(
@@ -47,7 +47,7 @@ def types(stack: ShellStack, commands: str) -> None:
     assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}"
 
 
-def kill_in_a_creation(stack: ShellStack) -> None:
+def kill_in_a_creation(stack: ProviderStack) -> None:
     """Start an ``up``, and kill the CLI with all its processes as soon as it creates a resource."""
     cli = subprocess.Popen(
         ["pulumi", "up", "--yes", "--skip-preview", "--non-interactive"],
@@ -69,7 +69,7 @@ def kill_in_a_creation(stack: ShellStack) -> None:
 
 def test_a_stack_comes_back_from_each_trouble(workshop: Workshop, plain_url: str, plain: Peer) -> None:
     """The registrations stay UP, and at the end the state contains all of them."""
-    stack = ShellStack(workshop, "prod", {"url": plain_url})
+    stack = ProviderStack(workshop, "prod", {"url": plain_url})
     wanted = (NATIVE.one("guided"), DYNAMIC.one("guided-too"))
     stack.wants(*wanted)
     stack.up()

@@ -239,7 +239,7 @@ class HeartbeatSender:
             renewed = (entry.instance for entry, answer in pairs if answer.status_code in _RENEWED)
             self._peers.table.accepted(self.peer.url, renewed)
         with table.lock:
-            was_away = self._goes_well()
+            was_away = self._note_success()
             for entry, answer in zip(entries, found, strict=True):
                 entry.in_flight -= 1
                 key = entry.instance.key
@@ -299,7 +299,7 @@ class HeartbeatSender:
         except Exception:  # noqa: BLE001 - the sender must go on
             _log.exception("failed to repair instances that a renewal found missing or changed")
 
-    def _goes_well(self) -> bool:
+    def _note_success(self) -> bool:
         """Note that the server answers, and let all threads go on; return whether it had not answered. The
         table's lock must be held.
         """
@@ -315,7 +315,7 @@ class HeartbeatSender:
         """
         table = self._table
         with table.lock:
-            self._goes_well()
+            self._note_success()
             for entry in entries:
                 entry.in_flight -= 1
                 self._note_refusal(entry, str(error))

@@ -18,9 +18,9 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import Mirror, application_of
 from eurekube_provider.core.mirror_conditions import MirroredService
 from eurekube_provider.core.mirror_decision import (
-    End,
     HostAnswer,
     MirrorDecision,
+    MirrorOutcome,
     MirrorSituation,
     decide_mirrored,
 )
@@ -85,9 +85,9 @@ class ApplicationReconciler:
             situation = self._with_answers(now, situation)
         decision = decide_mirrored(situation)
         now.problems += decision.problems
-        if decision.end is End.KEEPS:
+        if decision.end is MirrorOutcome.KEEPS:
             return None
-        if decision.end is End.LEAVES:
+        if decision.end is MirrorOutcome.LEAVES:
             return partial(self._leave, now, name)
         if decision.verdict.released and now.key not in self.released:
             self.released.add(now.key)
@@ -161,7 +161,7 @@ class ApplicationReconciler:
                 reference = owner_reference(situation.service, is_controller=False)
                 room = SlicePlan(decision.slices(situation, reference).creations)
             self._writer.carry_out(room)
-            service = self._services.have_service(
+            service = self._services.ensure_service(
                 now, situation.service, decision.service, is_replaced=decision.is_replaced
             )
             if service is None:
@@ -210,7 +210,7 @@ class ApplicationReconciler:
         for table in (self._held, self._done):
             table.pop((key, name), None)
 
-    def count_again(self, key: MirrorKey) -> None:
+    def restart_holds(self, key: MirrorKey) -> None:
         """Restart the hold of a mirror's missing instances, since Eureka does not answer.
 
         A server that comes back may have lost its memory, and instances need time to register there again.

@@ -164,7 +164,7 @@ class MirrorReconciler:
 
         if isinstance(condition, Unread | Failing):
             self._leave_who_opted_out(item, mirror, slices)
-            self.applications.count_again(key)
+            self.applications.restart_holds(key)
             if isinstance(condition, Failing) and not mirror.is_paused:
                 self._show(round_(is_frozen=True))
             return self._cut_off(key, condition, figures.read_at)
@@ -173,7 +173,7 @@ class MirrorReconciler:
             sentence = "spec.paused is true: nothing is changed in the cluster"
             paused = gathered([Problem(MirrorCondition.PAUSED, sentence)])
             return MirrorResult(replace(report, problems=paused))
-        self._writer.look_who_has_names(key[0])
+        self._writer.forget_freed_names(key[0])
         now = round_(is_frozen=False)
         self._show(now)
         self.applications.released.discard(key)

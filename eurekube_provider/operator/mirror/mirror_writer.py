@@ -72,7 +72,7 @@ class MirrorWriter:
         with self._lock:
             return [name for place, name in self._taken if place == namespace]
 
-    def look_who_has_names(self, namespace: str) -> None:
+    def forget_freed_names(self, namespace: str) -> None:
         """Forget taken slice names that are free again, or that the local copy shows as a mirror's by now.
 
         The operator has no right to get a single slice, so it lists each one by its name.

@@ -122,7 +122,7 @@ class ServiceWriter:
         service = self.service(key[0], name)
         return service is not None and attached_mirror(service) == key[1]
 
-    def have_service(
+    def ensure_service(
         self, now: MirrorRound, service: Object | None, wanted: Object, *, is_replaced: bool
     ) -> Object | None:
         """Create or patch a Service, and return it; None where somebody else has just created one of its

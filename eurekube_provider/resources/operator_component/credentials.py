@@ -143,7 +143,8 @@ class Credentials:
         for ref in self.refs:
             if ref.entry.variable in environment:
                 raise ConfigurationError(
-                    f"environment must not set {ref.entry.variable}: {self._word(ref.entry.name)} says it"
+                    f"environment must not set {ref.entry.variable}:"
+                    f" {self._argument_name(ref.entry.name)} says it"
                 )
         for variable in _IN_CLEAR:
             if variable in environment:
@@ -155,17 +156,17 @@ class Credentials:
         if "token" in said and said & {"user", "password"}:
             raise ConfigurationError(
                 "Eureka takes a user and password or a bearer token, not both: leave"
-                f" {self._word('token')} away, or the others"
+                f" {self._argument_name('token')} away, or the others"
             )
         if "password" in said and "user" not in said and "EUREKA_USER" not in environment:
             raise ConfigurationError(
-                f"{self._word('password')} means nothing without a user: add {self._word('user')}, or"
-                " EUREKA_USER to environment"
+                f"{self._argument_name('password')} means nothing without a user: add"
+                f" {self._argument_name('user')}, or EUREKA_USER to environment"
             )
         if "client_key" in said and "client_certificate" not in said:
             raise ConfigurationError(
-                f"{self._word('client_key')} means nothing without its certificate: add"
-                f" {self._word('client_certificate')}"
+                f"{self._argument_name('client_key')} means nothing without its certificate: add"
+                f" {self._argument_name('client_certificate')}"
             )
 
     def variables(self) -> dict[str, str]:
@@ -242,7 +243,7 @@ class Credentials:
                     f" {'it' if f'{name}_key' in keys else 'its credentials'} from one of them"
                 )
 
-    def _word(self, name: str) -> str:
+    def _argument_name(self, name: str) -> str:
         """Return a person's name of an entry: the argument, or the key's argument in ``eureka_secret``."""
         return name if self._secret is None or name == CA.name else f"eureka_secret.{name}_key"
 

@@ -119,7 +119,7 @@ def kept() -> Iterator[None]:
         memory.__init__()
 
 
-class _Door:
+class EngineWorld:
     """The part of a world that the simulated engine uses, played by the operator's world."""
 
     def __init__(self, world: World) -> None:
@@ -155,7 +155,7 @@ class Kept:
         self.world.killed = self._killed
         self.outcome = Outcome(self.world.trace, self.world.places)
         self.keepers: list[threads.Process] = []
-        self._engine = Engine(_Door(self.world))  # type: ignore[arg-type]
+        self._engine = Engine(EngineWorld(self.world))  # type: ignore[arg-type]
         self._steady: set[Place] = set()
         self._excused: dict[str, int] = {}
         self.was_restarted = False

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.access_log import AGENTS, AccessLog, Kind, a_change, kind_of
+from bench.access_log import AGENTS, AccessLog, Kind, kind_of, requests_per_change
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_the_requests_of_one_client_within_its_turns_are_counted() -> None:
 def test_lists_are_not_of_a_change() -> None:
     """Requests per change leave out lists and renewals, which are reported separately."""
     counts = Counter({Kind.READ: 2, Kind.WRITE: 4, Kind.BATCH: 1, Kind.OTHER: 8})
-    assert a_change(counts, 4) == {
+    assert requests_per_change(counts, 4) == {
         "requests a change": 1.75,
         "single reads a change": 0.5,
         "single writes a change": 1.0,

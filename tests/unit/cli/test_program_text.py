@@ -33,7 +33,7 @@ PROPERTIES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 )
 
 
-def made(properties: dict[str, Any]) -> list[ProgramResource]:
+def resources_of(properties: dict[str, Any]) -> list[ProgramResource]:
     """Return a list with one resource of these properties."""
     return [ProgramResource("Application", "billing", "BILLING", properties)]
 
@@ -42,7 +42,7 @@ def made(properties: dict[str, Any]) -> list[ProgramResource]:
 @given(PROPERTIES)
 def test_a_native_program_has_nothing_but_keywords_and_values(properties: dict[str, Any]) -> None:
     """The program for the native provider is one call, whose keyword arguments are the given properties."""
-    (_, call) = ast.parse(native_python(made(properties))).body
+    (_, call) = ast.parse(native_python(resources_of(properties))).body
     assert isinstance(call, ast.Expr)
     assert isinstance(call.value, ast.Call)
     assert ast.literal_eval(call.value.args[0]) == "billing"
@@ -53,7 +53,7 @@ def test_a_native_program_has_nothing_but_keywords_and_values(properties: dict[s
 @given(PROPERTIES)
 def test_a_dynamic_program_has_nothing_but_a_dictionary(properties: dict[str, Any]) -> None:
     """The program for the dynamic provider is one call with a dictionary of the given properties."""
-    (_, call) = ast.parse(dynamic_python(made(properties))).body
+    (_, call) = ast.parse(dynamic_python(resources_of(properties))).body
     assert isinstance(call, ast.Expr)
     assert isinstance(call.value, ast.Call)
     assert [ast.literal_eval(each) for each in call.value.args] == ["billing", properties]
@@ -64,7 +64,7 @@ def test_a_program_in_yaml_refers_to_nothing() -> None:
     properties are.
     """
     asked = {"host_name": NASTY, "metadata": {"a_b": NASTY}, "instances": {"a_b": {"host_name": "1"}}}
-    (resource,) = yaml.safe_load(native_yaml(made(asked)))["resources"].values()
+    (resource,) = yaml.safe_load(native_yaml(resources_of(asked)))["resources"].values()
     escaped = NASTY.replace("${", "$${")
     assert resource == {
         "type": "eurekube:Application",
@@ -80,14 +80,14 @@ def test_a_program_is_ascii() -> None:
     """Programs are printable ASCII, so that no character reorders or imitates letters."""
     asked = {"application": NASTY, "metadata": {NASTY: NASTY}}
     for write in (native_python, dynamic_python, native_yaml):
-        text = write(made(asked))
+        text = write(resources_of(asked))
         assert text.isascii()
         assert text.replace("\n", "").isprintable()
 
 
 def test_the_file_for_pulumi_import() -> None:
     """The import file has type, name and id of each resource."""
-    assert json.loads(import_file(made({}))) == {
+    assert json.loads(import_file(resources_of({}))) == {
         "resources": [{"type": "eurekube:index:Application", "name": "billing", "id": "BILLING"}]
     }
 

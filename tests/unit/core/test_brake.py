@@ -31,7 +31,7 @@ def judge(
     return brake.judge(steps, history, seen_terminating, 0.0, 0.0, is_repacked=is_repacked)
 
 
-def going(steps: Plan, judgement: Braked) -> list[Change]:
+def changes_not_held(steps: Plan, judgement: Braked) -> list[Change]:
     """Return the plan's changes that the brake does not hold back."""
     held = set(map(id, judgement.changes))
     return [change for change in steps.changes if id(change) not in held]
@@ -89,7 +89,7 @@ def test_what_may_be_packed_again_waits_for_seconds() -> None:
         judgement = judge(steps, there, 10_000, NOTHING, never, is_repacked=True)
         assert judgement.held is not None
         assert judgement.held.wait_seconds == seconds + 0.1
-        assert not going(steps, judgement)
+        assert not changes_not_held(steps, judgement)
     assert judge(taking_away(30, 1), 30, 10_000, NOTHING, never).held is None
 
 
@@ -100,7 +100,7 @@ def test_unready_counts_like_gone() -> None:
     steps = plan(desired, actual, OWNER)
     judgement = judge(steps, 3, 3, NOTHING, never)
     assert judgement.held
-    assert going(steps, judgement) == []
+    assert changes_not_held(steps, judgement) == []
 
 
 def test_down_already() -> None:
@@ -117,9 +117,9 @@ def test_who_was_taken_out_of_service_waits_with_the_others() -> None:
     out = replace(up[0], status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
     steps = plan([], [out, *up[1:]], OWNER)
     judgement = judge(steps, 2, 2, NOTHING, never)
-    assert (len(judgement.changes), going(steps, judgement)) == (3, [])
+    assert (len(judgement.changes), changes_not_held(steps, judgement)) == (3, [])
     of_others = judge(steps, 2, 2, NOTHING, lambda instance_id: instance_id == out.instance_id)
-    assert [change.instance.instance_id for change in going(steps, of_others)] == [out.instance_id]
+    assert [change.instance.instance_id for change in changes_not_held(steps, of_others)] == [out.instance_id]
 
 
 def test_share_of_the_operator() -> None:
@@ -137,7 +137,7 @@ def test_held_back_keeps_the_rest() -> None:
     actual: list[Instance] = instances(12)
     new = replace(actual[0], instance_id="new", status=Status.DOWN)
     steps = plan([new], actual, OWNER)
-    kept = going(steps, judge(steps, 12, 12, NOTHING, never))
+    kept = changes_not_held(steps, judge(steps, 12, 12, NOTHING, never))
     assert [change.instance.instance_id for change in kept] == ["new"]
 
 

@@ -172,9 +172,9 @@ def test_an_id_is_read_whatever_the_cluster_was_called() -> None:
 def test_a_cluster_knows_its_syncers_under_other_names() -> None:
     """An owner under another cluster name belongs to this cluster if the instance's metadata have its UID."""
     cluster = Cluster("east", "uid-1")
-    assert cluster.is_called_otherwise("cluster/lab/shop/rating", "uid-1")
-    assert not cluster.is_called_otherwise("cluster/east/shop/rating", "uid-1")
-    assert not cluster.is_called_otherwise("cluster/lab/shop/rating", "uid-2")
-    assert not cluster.is_called_otherwise("cluster/lab/shop/rating", None)
-    assert not cluster.is_called_otherwise("stack/o/p/s/n", "uid-1")
-    assert not Cluster("east", "").is_called_otherwise("cluster/lab/shop/rating", "")
+    assert cluster.owns_under_another_name("cluster/lab/shop/rating", "uid-1")
+    assert not cluster.owns_under_another_name("cluster/east/shop/rating", "uid-1")
+    assert not cluster.owns_under_another_name("cluster/lab/shop/rating", "uid-2")
+    assert not cluster.owns_under_another_name("cluster/lab/shop/rating", None)
+    assert not cluster.owns_under_another_name("stack/o/p/s/n", "uid-1")
+    assert not Cluster("east", "").owns_under_another_name("cluster/lab/shop/rating", "")

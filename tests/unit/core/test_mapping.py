@@ -15,8 +15,8 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import (
     Desired,
-    as_what_stands,
     desired_instances,
+    limited_to_registered_ports,
     standing,
     under_held_ids,
 )
@@ -419,11 +419,14 @@ def test_with_ambiguous_services_a_pod_may_replace_another() -> None:
         ("green", {"10.0.0.3": "UP"}),
         ("x", {"10.0.0.2": "UP", "10.0.0.4": "UP"}),
     ):
-        found = as_what_stands(desired, [by_pod[stands]] if stands else [])
+        found = limited_to_registered_ports(desired, [by_pod[stands]] if stands else [])
         assert statuses(found) == expected
         assert found.is_in_doubt
     for id_, count in (("a.shop.former:rating:8080", 2), ("a.shop.eks:rating:9090", 0)):
-        assert len(as_what_stands(desired, [replace(by_pod["a"], instance_id=id_)]).instances) == count
+        assert (
+            len(limited_to_registered_ports(desired, [replace(by_pod["a"], instance_id=id_)]).instances)
+            == count
+        )
 
 
 GRPC: Object = {"name": "grpc", "port": 9000}

@@ -16,9 +16,9 @@ from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.identity import OWNER_KEY, Cluster
 from eurekube_provider.core.mirror import Mirror, MirrorForm
 from eurekube_provider.core.mirror_decision import (
-    End,
     HostAnswer,
     MirrorDecision,
+    MirrorOutcome,
     MirrorSituation,
     decide_mirrored,
 )
@@ -104,12 +104,12 @@ class Row:
     """
 
     situation: MirrorSituation
-    end: End
+    end: MirrorOutcome
     calls: str = ""
     problems: Sequence[str] = ()
 
 
-SHOWS, LEAVES, KEEPS = End
+SHOWS, LEAVES, KEEPS = MirrorOutcome
 ROWS = {
     # Eureka is read.
     "a machine comes": Row(situation("abc", "ab"), SHOWS, "abc"),

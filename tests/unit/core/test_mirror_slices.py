@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from eurekube_provider.core.mirror_endpoints import EndpointGroup, MirrorEndpoint
 from eurekube_provider.core.mirror_slices import (
     MOST_ENDPOINTS,
-    SliceOwner,
+    SliceMetadata,
     SlicePlan,
     group_of,
     plan_slices,
@@ -23,7 +23,7 @@ from eurekube_provider.core.objects import MANAGED_BY_LABEL, MIRROR_MANAGER, SER
 
 Slices = dict[str, dict[str, Any]]
 
-OWNER = SliceOwner(
+OWNER = SliceMetadata(
     "shop",
     "review",
     {SERVICE_NAME_LABEL: "review", MANAGED_BY_LABEL: MIRROR_MANAGER},
@@ -60,7 +60,9 @@ def carried_out(plan: SlicePlan, standing: Slices) -> Slices:
     return slices
 
 
-def become(wanted: Iterable[MirrorEndpoint], standing: Slices | None = None) -> tuple[SlicePlan, Slices]:
+def plan_and_carry_out(
+    wanted: Iterable[MirrorEndpoint], standing: Slices | None = None
+) -> tuple[SlicePlan, Slices]:
     """Plan slices for these endpoints; return the plan and the slices after it."""
     plan = plan_slices(OWNER, wanted, list((standing or {}).values()))
     return plan, carried_out(plan, standing or {})
@@ -70,7 +72,7 @@ def test_a_slice_says_all_that_kubernetes_reads() -> None:
     """An endpoint that is not UP is neither serving nor terminating, since kube-proxy falls back to
     endpoints that are both.
     """
-    _, slices = become([endpoint(1), endpoint(2, is_ready=False)])
+    _, slices = plan_and_carry_out([endpoint(1), endpoint(2, is_ready=False)])
     (one,) = slices.values()
     assert one["addressType"] == "IPv4"
     assert one["ports"] == [{"name": "http", "port": 8080, "protocol": "TCP"}]
@@ -88,22 +90,24 @@ def test_a_slice_says_all_that_kubernetes_reads() -> None:
 
 def test_hints_are_on_every_ready_endpoint_or_on_none() -> None:
     """If one ready endpoint lacks hints, kube-proxy ignores all of them and logs that at each change."""
-    _, slices = become([endpoint(1, zone="a"), endpoint(2, zone="b"), endpoint(3, is_ready=False)])
+    _, slices = plan_and_carry_out(
+        [endpoint(1, zone="a"), endpoint(2, zone="b"), endpoint(3, is_ready=False)]
+    )
     (one,) = slices.values()
     assert [each.get("hints") for each in one["endpoints"]] == [
         {"forZones": [{"name": "a"}]},
         {"forZones": [{"name": "b"}]},
         None,
     ]
-    _, slices = become([endpoint(1, zone="a"), endpoint(2)])
+    _, slices = plan_and_carry_out([endpoint(1, zone="a"), endpoint(2)])
     (one,) = slices.values()
     assert [(each.get("zone"), each.get("hints")) for each in one["endpoints"]] == [("a", None), (None, None)]
 
 
 def test_names_are_counted_and_repeat_themselves() -> None:
     """Slice names follow from a count, so that a restarted process recognizes a slice it has created."""
-    plan, slices = become(map(endpoint, range(250)))
-    again, _ = become(map(endpoint, range(250)))
+    plan, slices = plan_and_carry_out(map(endpoint, range(250)))
+    again, _ = plan_and_carry_out(map(endpoint, range(250)))
     assert [one["metadata"]["name"] for one in plan.creations] == list(slices)
     assert plan == again
     assert [len(one["endpoints"]) for one in plan.creations] == [100, 100, 50]
@@ -114,26 +118,26 @@ def test_names_are_counted_and_repeat_themselves() -> None:
 
 def test_changed_slices_are_filled_before_others_are_touched() -> None:
     """New endpoints go into slices that change anyway, since each write reaches every node."""
-    _, slices = become(map(endpoint, range(300)))
+    _, slices = plan_and_carry_out(map(endpoint, range(300)))
     wanted = [endpoint(number) for number in range(300) if number not in (5, 105)]
-    plan, after = become([*wanted, endpoint(1000), endpoint(1001)], slices)
+    plan, after = plan_and_carry_out([*wanted, endpoint(1000), endpoint(1001)], slices)
     assert (len(plan.creations), len(plan.updates), len(plan.deletions)) == (0, 2, 0)
     assert sorted(len(one["endpoints"]) for one in after.values()) == [100, 100, 100]
 
 
 def test_an_empty_slice_goes_unless_it_is_needed() -> None:
     """An emptied slice is refilled if there are new endpoints, which takes one write instead of two."""
-    _, slices = become([endpoint(1)])
-    plan, after = become([endpoint(2)], slices)
+    _, slices = plan_and_carry_out([endpoint(1)])
+    plan, after = plan_and_carry_out([endpoint(2)], slices)
     assert (len(plan.updates), len(plan), len(after)) == (1, 1, 1)
-    plan, after = become([], slices)
+    plan, after = plan_and_carry_out([], slices)
     assert (len(plan.deletions), len(plan), after) == (1, 1, {})
 
 
 def test_another_port_is_another_slice_under_the_same_name() -> None:
     """A slice has one set of ports: the slice of the new port is created before the old one is deleted."""
-    _, slices = become([endpoint(1)])
-    plan, after = become([endpoint(1, GROUPS[1])], slices)
+    _, slices = plan_and_carry_out([endpoint(1)])
+    plan, after = plan_and_carry_out([endpoint(1, GROUPS[1])], slices)
     assert (len(plan.creations), len(plan.deletions)) == (1, 1)
     (one,) = after.values()
     assert one["ports"][0] == {"name": "http", "port": 9090, "protocol": "TCP"}
@@ -141,30 +145,30 @@ def test_another_port_is_another_slice_under_the_same_name() -> None:
 
 def test_a_slice_that_somebody_emptied_is_filled_again() -> None:
     """A slice whose endpoints somebody removed gets them back, although it has no other fault."""
-    _, slices = become([endpoint(1)])
+    _, slices = plan_and_carry_out([endpoint(1)])
     (one,) = slices.values()
     one["endpoints"] = []
-    plan, after = become([endpoint(1)], slices)
+    plan, after = plan_and_carry_out([endpoint(1)], slices)
     assert (len(plan.updates), len(plan)) == (1, 1)
     assert shown_endpoints(after.values()) == [endpoint(1)]
 
 
 def test_what_somebody_changed_is_put_right() -> None:
     """The mirror restores labels, ports and endpoints, and keeps labels that others added."""
-    _, slices = become([endpoint(1)])
+    _, slices = plan_and_carry_out([endpoint(1)])
     (one,) = slices.values()
     one["metadata"]["labels"]["team"] = "a"
     one["metadata"]["resourceVersion"] = "7"
-    assert len(become([endpoint(1)], slices)[0]) == 0
+    assert len(plan_and_carry_out([endpoint(1)], slices)[0]) == 0
     one["metadata"]["labels"].pop(SERVICE_NAME_LABEL)
-    plan, _ = become([endpoint(1)], slices)
+    plan, _ = plan_and_carry_out([endpoint(1)], slices)
     (update,) = plan.updates
     assert update["metadata"]["labels"] == {**OWNER.labels, "team": "a"}
     assert update["metadata"]["resourceVersion"] == "7"
     one["endpoints"] += [{"addresses": ["192.0.2.66"]}]
-    assert len(become([endpoint(1)], slices)[0].updates) == 1
+    assert len(plan_and_carry_out([endpoint(1)], slices)[0].updates) == 1
     one["ports"][0]["port"] = 22
-    plan, after = become([endpoint(1)], slices)
+    plan, after = plan_and_carry_out([endpoint(1)], slices)
     assert (len(plan.creations), len(plan.deletions)) == (1, 1)
     assert shown_endpoints(after.values()) == [endpoint(1)]
 
@@ -199,7 +203,7 @@ def test_the_slices_become_what_is_wanted(steps: list[list[MirrorEndpoint]]) -> 
     """
     slices: Slices = {}
     for wanted in steps:
-        plan, slices = become(wanted, slices)
+        plan, slices = plan_and_carry_out(wanted, slices)
         found = shown_endpoints(slices.values())
         assert len(found) == len(wanted)
         assert set(found) == set(wanted)
@@ -207,7 +211,7 @@ def test_the_slices_become_what_is_wanted(steps: list[list[MirrorEndpoint]]) -> 
             assert 1 <= len(one["endpoints"]) <= MOST_ENDPOINTS
             versions = {":" in each["addresses"][0] for each in one["endpoints"]}
             assert versions == {one["addressType"] == "IPv6"}
-        assert len(become(wanted, slices)[0]) == 0
+        assert len(plan_and_carry_out(wanted, slices)[0]) == 0
         written = [one["metadata"]["name"] for one in (*plan.creations, *plan.updates, *plan.deletions)]
         assert len(written) == len(set(written))
 
@@ -272,18 +276,18 @@ def test_whatever_somebody_does_to_the_slices_is_put_right(
     wanted: list[MirrorEndpoint], acts: list[tuple[int, Callable[[dict[str, Any]], None]]]
 ) -> None:
     """One plan repairs any change to the slices, and a second plan is empty."""
-    _, slices = become(wanted)
+    _, slices = plan_and_carry_out(wanted)
     right = copy.deepcopy(slices)
     for number, act in acts if slices else ():
         act(list(slices.values())[number % len(slices)])
-    _, after = become(wanted, slices)
+    _, after = plan_and_carry_out(wanted, slices)
     found = shown_endpoints(after.values())
     assert (len(found), set(found)) == (len(wanted), set(wanted))
     for one in after.values():
         assert {port["protocol"] for port in one["ports"]} == {"TCP"}
         assert OWNER.labels.items() <= one["metadata"]["labels"].items()
         assert one["metadata"]["ownerReferences"] == [OWNER.owner]
-    assert len(become(wanted, after)[0]) == 0
+    assert len(plan_and_carry_out(wanted, after)[0]) == 0
     if slices == right:
         assert after == right
 
@@ -297,8 +301,8 @@ def test_only_slices_that_must_change_are_written(
     need.
     """
     has_hints = [all(one.zone for one in each if one.is_ready) for each in (before, after)]
-    _, slices = become(before)
-    plan, _ = become(after, slices)
+    _, slices = plan_and_carry_out(before)
+    plan, _ = plan_and_carry_out(after, slices)
     if has_hints[0] != has_hints[1]:
         return  # then every endpoint changes
     stays = {(one.group, one.address): one for one in after}

@@ -12,12 +12,12 @@ import pytest
 from scripts import site, site_links, site_scripts
 
 
-def named(nav: Any) -> set[str]:
+def pages_in(nav: Any) -> set[str]:
     """Return the pages in a navigation, at any depth."""
     if isinstance(nav, str):
         return {nav}
     values = nav.values() if isinstance(nav, dict) else nav
-    return {page for one in values for page in named(one)}
+    return {page for one in values for page in pages_in(one)}
 
 
 def test_each_page_is_in_the_navigation() -> None:
@@ -25,7 +25,7 @@ def test_each_page_is_in_the_navigation() -> None:
     nav = tomllib.loads((site.ROOT / "zensical.toml").read_text())["project"]["nav"]
     pages = {str(path.relative_to(site.DOCS)) for path in site.DOCS.rglob("*.md")}
     pages = {page for page in pages if not page.startswith("decisions/")} | {"decisions/index.md"}
-    assert named(nav) == pages
+    assert pages_in(nav) == pages
 
 
 BLOB = "https://forge.example.com/o/n/blob/main"

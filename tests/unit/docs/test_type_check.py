@@ -33,7 +33,7 @@ def clone(folder: Path) -> Path:
     return folder
 
 
-def known(project: Path) -> str:
+def cache_content(project: Path) -> str:
     """Return the content of a clone's mypy cache."""
     return (project / ".mypy_cache" / "known").read_text()
 
@@ -44,10 +44,10 @@ def test_the_first_check_begins_with_what_another_clone_left(tmp_path: Path) -> 
     assert check(one, mypy()) == 0
     assert check(one, mypy()) == 0
     assert check(other, mypy()) == 0
-    assert known(one) == "checked " * 2
-    assert known(other) == "checked " * 2
+    assert cache_content(one) == "checked " * 2
+    assert cache_content(other) == "checked " * 2
     assert check(other, mypy()) == 0
-    assert known(other) == "checked " * 3
+    assert cache_content(other) == "checked " * 3
 
 
 def test_a_check_that_fails_says_so_and_leaves_nothing_to_others(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_check_that_fails_says_so_and_leaves_nothing_to_others(tmp_path: Path)
     one, other = clone(tmp_path / "one"), clone(tmp_path / "other")
     assert check(one, mypy(1)) == 1
     assert check(other, mypy()) == 0
-    assert known(other) == "checked "
+    assert cache_content(other) == "checked "
 
 
 def test_without_a_cache_folder_types_are_checked_all_the_same(

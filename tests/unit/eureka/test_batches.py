@@ -46,7 +46,7 @@ class InlineExecutor:
         return True
 
 
-def changed(
+def change_in_batches(
     peers: Peers, wanted: Sequence[Instance], leaving: Sequence[Instance] = (), notes: Notes | None = None
 ) -> Failures:
     """Register and remove these instances in batches, and return the failures by key."""
@@ -80,10 +80,10 @@ def test_a_slow_server_is_written_to_as_well(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Peer, "batch", carry_out)
     monkeypatch.setattr(Peer, "read", lambda peer, _, name: one if name in held[peer.url] else None)
     peers = Peers(Connection(URLS, mode=BatchMode.BATCH), waits_for_all=False)
-    assert changed(peers, [one]) == {}
+    assert change_in_batches(peers, [one]) == {}
     assert one.instance_id in held[URLS[0]]
     wait_until(lambda: one.instance_id in held[slow], "the registration", 10.0)
-    assert changed(peers, (), [one]) == {}
+    assert change_in_batches(peers, (), [one]) == {}
     assert one.instance_id not in held[URLS[0]]
     wait_until(lambda: one.instance_id not in held[slow], "the removal", 10.0)
     peers.close()
@@ -93,7 +93,7 @@ def test_what_may_not_be_written_in_a_batch_is_not_even_read() -> None:
     """A batch sends no request at all once this replica may no longer lead."""
     peers = Peers(Connection(URLS, mode=BatchMode.BATCH), lambda: False)
     with mock.patch.object(Peer, "batch") as asked, pytest.raises(LeadershipLost, match="not begun"):
-        changed(peers, [instance(OURS, 1)], [instance(OURS, 2)])
+        change_in_batches(peers, [instance(OURS, 1)], [instance(OURS, 2)])
     asked.assert_not_called()
     peers.close()
 
@@ -148,7 +148,7 @@ def test_an_id_that_another_client_took_a_moment_ago(
         peers = Peers(Connection(URLS, mode=BatchMode.BATCH))
         peers.peers[URLS.index(at)].register(instance(THEIRS, number, before))
         wanted = [instance(OURS, each) for each in (0, 1)]
-        failures = changed(peers, wanted, notes=seen)
+        failures = change_in_batches(peers, wanted, notes=seen)
         cluster.clock.advance(5_000)
     assert {key: type(error) for key, error in failures.items()} == {wanted[number].key: OwnershipConflict}
     assert seen.notes == [("found", f"{number:04}"), ("registered", f"{1 - number:04}")]
@@ -178,7 +178,7 @@ def test_an_id_that_another_client_takes_at_this_moment(number: int) -> None:
 
         wanted = [instance(OURS, each) for each in (0, 1)]
         with mock.patch.object(peers.peers[0], "batch", comes_between):
-            failures = changed(peers, wanted, notes=seen)
+            failures = change_in_batches(peers, wanted, notes=seen)
         cluster.clock.advance(5_000)
     assert list(failures) == [theirs.key]
     assert ("found", theirs.instance_id) in seen.notes
@@ -195,10 +195,10 @@ def test_an_update_after_a_write_is_one_request_to_each_server(
     world, notes = World(cluster), RecordingNotes(all_is_new=True, all_gives_way=True)
     with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
         peers = Peers(Connection(urls, mode=BatchMode.BATCH))
-        assert not changed(peers, [instance(OURS, 0)], notes=notes)
+        assert not change_in_batches(peers, [instance(OURS, 0)], notes=notes)
         first = notes.table.get(("RATING", "0000"))
         world.trace.clear()
-        assert not changed(peers, [replace(instance(OURS, 0), status=Status.DOWN)], notes=notes)
+        assert not change_in_batches(peers, [replace(instance(OURS, 0), status=Status.DOWN)], notes=notes)
         held = [peer.read("RATING", "0000") for peer in peers.peers]
     assert first is not None
     assert (
@@ -218,9 +218,9 @@ def test_an_update_gives_way_to_a_later_take_over(urls: tuple[str, ...]) -> None
     with owned(World(cluster)), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
         peers = Peers(Connection(urls, mode=BatchMode.BATCH))
         both = [instance(OURS, number) for number in (0, 1)]
-        assert not changed(peers, both, notes=notes)
+        assert not change_in_batches(peers, both, notes=notes)
         peers.peers[-1].register(instance(THEIRS, 1, cluster.clock.now_ms))
-        failures = changed(peers, [replace(one, status=Status.DOWN) for one in both], notes=notes)
+        failures = change_in_batches(peers, [replace(one, status=Status.DOWN) for one in both], notes=notes)
         cluster.clock.advance(5_000)
     assert {key: type(error) for key, error in failures.items()} == {both[1].key: OwnershipConflict}
     assert {owner_on(cluster, url, 1) for url in urls} == {THEIRS}
@@ -233,10 +233,10 @@ def test_an_update_after_another_replicas_write_is_written_again() -> None:
     """
     one, notes = instance(OURS, 0), RecordingNotes(all_is_new=True, all_gives_way=True)
     with one_server() as (cluster, peers):
-        assert not changed(peers, [one], notes=notes)
+        assert not change_in_batches(peers, [one], notes=notes)
         newer = replace(one, status=Status.STARTING, last_dirty_timestamp_ms=cluster.clock.now_ms)
         peers.peers[0].register(newer)
-        assert not changed(peers, [replace(one, status=Status.DOWN)], notes=notes)
+        assert not change_in_batches(peers, [replace(one, status=Status.DOWN)], notes=notes)
         held = peers.peers[0].read(*one.key)
     assert held is not None
     assert held.status is Status.DOWN
@@ -246,9 +246,9 @@ def test_a_status_that_a_person_set_since_is_noted_with_the_update() -> None:
     """A status that a person set is kept by an update, and learned from its answer."""
     one, notes = instance(OURS, 0), RecordingNotes(all_is_new=True, all_gives_way=True)
     with one_server() as (_, peers):
-        assert not changed(peers, [one], notes=notes)
+        assert not change_in_batches(peers, [one], notes=notes)
         peers.peers[0].set_status(one, Status.OUT_OF_SERVICE)
-        assert not changed(peers, [replace(one, health_check_url="http://a/")], notes=notes)
+        assert not change_in_batches(peers, [replace(one, health_check_url="http://a/")], notes=notes)
         held, known = peers.peers[0].read(*one.key), notes.table.get(one.key)
     for found in (held, known):
         assert found is not None
@@ -261,13 +261,13 @@ def test_instances_of_a_namesake_cluster_are_left_in_a_batch() -> None:
     with owned(World(cluster)):
         peers = Peers(Connection(URLS[:1], mode=BatchMode.BATCH))
         both = [instance(OURS, number) for number in (0, 1)]
-        assert not changed(peers, both)
+        assert not change_in_batches(peers, both)
 
         class Two(RecordingNotes):
             def is_of_another_cluster(self, instance: Instance) -> bool:
                 return instance.instance_id == "0000"
 
-        failures = changed(peers, (), both, notes=Two())
+        failures = change_in_batches(peers, (), both, notes=Two())
     assert list(failures) == [both[0].key]
     assert [owner_on(cluster, URLS[0], number) for number in (0, 1)] == [OURS, None]
 
@@ -283,11 +283,11 @@ def test_what_stands_everywhere_is_not_registered_again() -> None:
     with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
         peers = Peers(Connection(URLS, mode=BatchMode.BATCH))
         wanted = [instance(OURS, each) for each in (0, 1)]
-        assert not changed(peers, wanted, notes=RecordingNotes(all_is_new=True))
+        assert not change_in_batches(peers, wanted, notes=RecordingNotes(all_is_new=True))
         cluster.cut = {(one, other) for one in URLS for other in URLS}
         peers.peers[2].deregister(*wanted[1].key)  # which one server alone heard of
         world.trace.clear()
-        assert not changed(peers, wanted)
+        assert not change_in_batches(peers, wanted)
     sent = [line for line in world.trace if "Register" in line]
     assert {line.split()[1] for line in sent} == set(URLS)
     assert all("0001" in line and "Register:0000" not in line for line in sent)
@@ -304,11 +304,11 @@ def test_an_unlisted_out_of_service_keeps_our_mark_in_a_batch() -> None:
         peers = Peers(Connection(URLS[:1], mode=BatchMode.BATCH))
         marked = replace(instance(OURS, 0), metadata={OWNER_KEY: OURS, LEAVING_KEY: "true"})
         standing = [marked, instance(OURS, 1)]
-        assert not changed(peers, standing, notes=RecordingNotes(all_is_new=True))
+        assert not change_in_batches(peers, standing, notes=RecordingNotes(all_is_new=True))
         for one in standing:
             peers.peers[0].set_status(one, Status.OUT_OF_SERVICE)
         wanted = [replace(instance(OURS, each), health_check_url="http://a/") for each in (0, 1)]
-        assert not changed(peers, wanted, notes=RecordingNotes())
+        assert not change_in_batches(peers, wanted, notes=RecordingNotes())
         found = [peers.peers[0].read(*one.key) for one in standing]
     assert [one.is_leaving for one in found if one] == [True, False]
     assert all(one and one.health_check_url for one in found)
@@ -330,7 +330,7 @@ def test_a_batch_without_an_answer_is_reported(monkeypatch: pytest.MonkeyPatch) 
     peers = Peers(Connection(URLS[:2], mode=BatchMode.BATCH))
     notes = RecordingNotes()
     monkeypatch.setattr(notes.table, "unanswered_many", reported.extend)
-    changed(peers, [one], notes=notes)
+    change_in_batches(peers, [one], notes=notes)
     peers.close()
     assert [(sent.key, sent.status) for sent in reported] == [(one.key, Status.UP)]
 
@@ -368,12 +368,12 @@ def test_a_server_left_behind_gets_nothing_that_was_undone(
     threads, seen = set(threading.enumerate()), RecordingNotes()
     peers = Peers(Connection(tuple(held), mode=BatchMode.BATCH), waits_for_all=False)
     if comes_back:
-        assert changed(peers, many, notes=seen) == {}
+        assert change_in_batches(peers, many, notes=seen) == {}
     is_slow.set()
     wanted, leaving = ((), many) if comes_back else (many, ())
-    assert changed(peers, wanted, leaving, notes=seen) == {}
+    assert change_in_batches(peers, wanted, leaving, notes=seen) == {}
     wanted, leaving = ([last], ()) if comes_back else ((), [last])
-    assert changed(peers, wanted, leaving, notes=seen) == {}
+    assert change_in_batches(peers, wanted, leaving, notes=seen) == {}
     goes_on.set()
     wait_until(lambda: ("0000" in held[slow]) is not comes_back, "the first batch", 30.0)
     peers.close()

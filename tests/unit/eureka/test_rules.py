@@ -263,7 +263,7 @@ def test_what_is_too_old_is_forgotten() -> None:
         ONE.key, touched_at=NOW, sent=Sent(ONE, NOW), status_sent=Sent(OUT, NOW), overridden_at=NOW
     )
     assert (record.expire(NOW + windows.STATUS_SENT_AGAIN), record.overridden_at) == (True, None)
-    new = spread(0, "near")
+    new = recent_registration(0, "near")
     new.expire(NOW + windows.SUCCESSORS_SENT)
     assert new.spreading is None
     assert not record.is_blank()
@@ -309,12 +309,12 @@ def test_who_is_cut_off_from_the_other_servers(
     assert not rules.is_cut_off(record, "near", instance, NOW + seconds)
 
 
-def spread(seconds_ago: float, *seen: str, held: Instance = ONE) -> Record:
+def recent_registration(seconds_ago: float, *seen: str, held: Instance = ONE) -> Record:
     """Return the record of a recent registration, with the servers that were seen to hold it."""
     return Record(held.key, held=held, spreading=Spreading(NOW - seconds_ago, frozenset(seen)))
 
 
-def going(record: Record) -> Record:
+def marked_leaving(record: Record) -> Record:
     """Mark a record as one that another thread is about to remove, and return it."""
     assert record.spreading is not None
     record.spreading = replace(record.spreading, is_leaving=True)
@@ -328,21 +328,31 @@ STACKS_OLD = replace(OLD, metadata=THEIRS.metadata)
 @pytest.mark.parametrize(
     ("fault", "records", "leaving", "unseen"),
     [
-        ("it was taken by another server a moment ago", [spread(5, "near")], OLD, [ONE]),
-        ("it was taken by another server, and the time is over", [spread(90, "near")], OLD, []),
-        ("it was seen there", [spread(5, "near", "far")], OLD, []),
-        ("another one was seen there", [spread(5, "near"), written(MOVED)], OLD, []),
-        ("a machine cannot take all calls", [spread(5, "near"), written(NOBODYS)], OLD, [ONE]),
-        ("it is older than what leaves", [spread(70, "near")], OLD, []),
-        ("it is what leaves", [spread(5, "near")], ONE, []),
-        ("it leaves as well", [going(spread(5, "near"))], OLD, []),
-        ("it is not UP", [spread(5, "near", held=DOWN), spread(5, "near", held=OUT)], OLD, []),
+        ("it was taken by another server a moment ago", [recent_registration(5, "near")], OLD, [ONE]),
+        ("it was taken by another server, and the time is over", [recent_registration(90, "near")], OLD, []),
+        ("it was seen there", [recent_registration(5, "near", "far")], OLD, []),
+        ("another one was seen there", [recent_registration(5, "near"), written(MOVED)], OLD, []),
+        ("a machine cannot take all calls", [recent_registration(5, "near"), written(NOBODYS)], OLD, [ONE]),
+        ("it is older than what leaves", [recent_registration(70, "near")], OLD, []),
+        ("it is what leaves", [recent_registration(5, "near")], ONE, []),
+        ("it leaves as well", [marked_leaving(recent_registration(5, "near"))], OLD, []),
+        (
+            "it is not UP",
+            [recent_registration(5, "near", held=DOWN), recent_registration(5, "near", held=OUT)],
+            OLD,
+            [],
+        ),
         ("nothing replaces it", [], OLD, []),
-        ("a stack's may have been removed there", [spread(5, "near", held=THEIRS)], OLD, []),
-        ("its own run knows that it was not", [spread(5, "near", held=THEIRS)], STACKS_OLD, [THEIRS]),
+        ("a stack's may have been removed there", [recent_registration(5, "near", held=THEIRS)], OLD, []),
+        (
+            "its own run knows that it was not",
+            [recent_registration(5, "near", held=THEIRS)],
+            STACKS_OLD,
+            [THEIRS],
+        ),
         (
             "the first one is the surest",
-            [spread(5, "near"), spread(9, "near", held=MOVED)],
+            [recent_registration(5, "near"), recent_registration(9, "near", held=MOVED)],
             OLD,
             [MOVED, ONE],
         ),

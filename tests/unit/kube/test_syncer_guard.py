@@ -94,7 +94,7 @@ class FakeCluster:
                 yield {"items": [each]}
 
 
-def judge(
+def removal_error(
     cluster: FakeCluster, environment: Mapping[str, str] | None = None, **more: Any
 ) -> OperatorStillNeeded | None:
     """Return the error that forbids the operator's removal, or None if it may be removed."""
@@ -113,7 +113,7 @@ def test_it_stays_while_others_need_it() -> None:
     way out.
     """
     others = [syncer(f"shop/cart-{number}", "other.dev" if number % 2 else "") for number in range(7)]
-    said = str(judge(FakeCluster(syncer("shop/rating", "shop.dev"), *others)))
+    said = str(removal_error(FakeCluster(syncer("shop/rating", "shop.dev"), *others)))
     assert said == (
         "the operator in the namespace bridge is still needed: 7 EurekaSyncers that this stack does not own"
         " would be served by nobody, and their instances would leave Eureka: shop/cart-0, shop/cart-1,"
@@ -126,13 +126,13 @@ def test_it_stays_while_others_need_it() -> None:
 def test_it_stays_while_others_mirrors_need_it() -> None:
     """The operator's removal is refused while others' mirrors exist, in one message with their syncers."""
     own, other = syncer("shop/review", "shop.dev"), syncer("shop/order")
-    assert judge(FakeCluster(mirrors=(own,))) is None
-    said = str(judge(FakeCluster(mirrors=(own, other))))
+    assert removal_error(FakeCluster(mirrors=(own,))) is None
+    said = str(removal_error(FakeCluster(mirrors=(own, other))))
     assert (
         "1 EurekaMirrors that this stack does not own would be served by nobody, and their Services" in said
     )
     assert "last: shop/order. Nothing of the operator was removed" in said
-    said = str(judge(FakeCluster(other, mirrors=(other,)), owns_crds=True))
+    said = str(removal_error(FakeCluster(other, mirrors=(other,)), owns_crds=True))
     assert "1 EurekaSyncers" in said
     assert "1 EurekaMirrors that this stack does not own would be deleted with their CRD" in said
 
@@ -141,15 +141,15 @@ def test_a_cluster_without_the_kind_has_no_mirrors() -> None:
     """A cluster without the kind EurekaMirror has no mirrors, even if it answers 403; with the kind a 403
     is a refusal.
     """
-    assert judge(FakeCluster(has_mirrors=False)) is None
-    assert judge(FakeCluster(has_mirrors=False, is_allowed=False)) is None
-    assert "EurekaMirrors of others is not known" in str(judge(FakeCluster(is_allowed=False)))
+    assert removal_error(FakeCluster(has_mirrors=False)) is None
+    assert removal_error(FakeCluster(has_mirrors=False, is_allowed=False)) is None
+    assert "EurekaMirrors of others is not known" in str(removal_error(FakeCluster(is_allowed=False)))
 
 
 def test_it_goes_when_nobody_else_needs_it() -> None:
     """The operator may be removed when only its own stack has syncers, or the kind does not exist."""
-    assert judge(FakeCluster(syncer("shop/rating", "shop.dev"))) is None
-    assert judge(FakeCluster(), watch_namespaces=("gone",)) is None
+    assert removal_error(FakeCluster(syncer("shop/rating", "shop.dev"))) is None
+    assert removal_error(FakeCluster(), watch_namespaces=("gone",)) is None
 
 
 def test_what_is_gone_serves_nobody() -> None:
@@ -157,21 +157,21 @@ def test_what_is_gone_serves_nobody() -> None:
     it.
     """
     cluster = FakeCluster(syncer("shop/cart"), is_there=False)
-    assert judge(cluster) is None
-    assert judge(cluster, owns_crds=True) is not None
+    assert removal_error(cluster) is None
+    assert removal_error(cluster, owns_crds=True) is not None
 
 
 def test_only_what_it_serves_counts() -> None:
     """Only syncers in watched namespaces count, or in all namespaces if the CRD would be deleted as well."""
     cluster = FakeCluster(syncer("else/cart"))
-    assert judge(cluster, watch_namespaces=("shop", "stage")) is None
+    assert removal_error(cluster, watch_namespaces=("shop", "stage")) is None
     assert cluster.asked[1:] == [
         f"/apis/eurekube.io/v1alpha1/namespaces/{name}/{kind}"
         for kind in ("eurekasyncers", "eurekamirrors")
         for name in ("shop", "stage")
     ]
     assert "would be deleted with their CRD" in str(
-        judge(cluster, watch_namespaces=("shop",), owns_crds=True)
+        removal_error(cluster, watch_namespaces=("shop",), owns_crds=True)
     )
 
 
@@ -197,11 +197,11 @@ def test_where_nobody_can_tell_it_stays(cluster: FakeCluster, more: dict[str, An
     overrides
     this.
     """
-    said = str(judge(cluster, **more))
+    said = str(removal_error(cluster, **more))
     assert sentence in said
     assert "Nothing of the operator was removed" in said
-    assert judge(cluster, {"EUREKUBE_FORCE_DESTROY": "true"}, **more) is None
-    assert judge(cluster, is_forced=True, **more) is None
+    assert removal_error(cluster, {"EUREKUBE_FORCE_DESTROY": "true"}, **more) is None
+    assert removal_error(cluster, is_forced=True, **more) is None
 
 
 def test_a_cluster_that_is_gone_for_good() -> None:
@@ -210,9 +210,9 @@ def test_a_cluster_that_is_gone_for_good() -> None:
     as usual.
     """
     reported = {"PULUMI_K8S_DELETE_UNREACHABLE": "true"}
-    assert judge(FakeCluster(error=KubernetesError("no answer")), reported) is None
-    assert judge(FakeCluster(uid="uid-2"), reported) is not None
-    assert judge(FakeCluster(syncer("shop/cart")), reported) is not None
+    assert removal_error(FakeCluster(error=KubernetesError("no answer")), reported) is None
+    assert removal_error(FakeCluster(uid="uid-2"), reported) is not None
+    assert removal_error(FakeCluster(syncer("shop/cart")), reported) is not None
 
 
 def test_the_way_to_the_cluster_is_the_kubernetes_providers(

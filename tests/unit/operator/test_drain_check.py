@@ -66,7 +66,7 @@ class World:
         self.checked: list[tuple[str, str]] = []
         self.error: KubernetesError | None = None
         self.syncers: dict[tuple[str, str], Object] = {KEY: {}}
-        self.drains = DrainCheck(self, Behind(self), 120, self.checked.append)  # type: ignore[arg-type]
+        self.drains = DrainCheck(self, FakeSources(self), 120, self.checked.append)  # type: ignore[arg-type]
         self.drains.start()
 
     def has(self, *pods: Object, others: int = 0) -> None:
@@ -93,14 +93,14 @@ class World:
         return list(self.asked)
 
 
-class Behind:
+class FakeSources:
     """The part of the operator's sources that the check uses."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     @property
-    def syncers(self) -> Behind:
+    def syncers(self) -> FakeSources:
         """The syncers, which this object serves itself."""
         return self
 

@@ -393,7 +393,7 @@ def test_with_upsert_only_what_stays_at_another_eureka_lapses() -> None:
 RENAMED = ("shop", "ratings")
 
 
-def renamed(scene: Scene, **spec: Any) -> None:
+def add_second_syncer(scene: Scene, **spec: Any) -> None:
     """Add a second syncer for the same endpoints, which conflicts with the first one."""
     (syncers,) = scene.played.sources.syncers.reflectors
     metadata = {"namespace": "shop", "name": "ratings", "uid": "v", "finalizers": [FINALIZER]}
@@ -403,7 +403,7 @@ def renamed(scene: Scene, **spec: Any) -> None:
     assert "Conflict" in scene.report.problems
 
 
-def deleted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def mark_deleted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mark the first syncer as deleted."""
     monkeypatch.setattr(reconciler, "set_finalizer", lambda *_, **__: None)
     (syncers,) = scene.played.sources.syncers.reflectors
@@ -425,9 +425,9 @@ def test_a_renamed_syncer_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -> None
     by_a_person = replace(held["b"], status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
     view.registered(by_a_person)
     scene.sent.clear()
-    renamed(scene, policy="UpsertOnly")
+    add_second_syncer(scene, policy="UpsertOnly")
     scene.endpoints(WEB, a=READY, b=READY)
-    deleted(scene, monkeypatch)
+    mark_deleted(scene, monkeypatch)
     sent = {(one.action, one.instance.instance_id.partition(".")[0]) for one in scene.reconcile()}
     assert sent == {(Action.UPDATE, "a"), (Action.UPDATE, "b"), (Action.DEREGISTER, "c")}
     after = {one.instance_id.partition(".")[0]: one for one in view.owned(new)}
@@ -448,7 +448,7 @@ def test_what_a_syncer_gives_up_passes_to_who_wants_it(policy: str) -> None:
     scene.reconcile()
     old, new = (str(ClusterOwner(CLUSTER.name, *key)) for key in (KEY, RENAMED))
     scene.sent.clear()
-    renamed(scene)
+    add_second_syncer(scene)
     scene.edited(application="stars")
     scene.configure(publish=frozenset({("shop", "stars")}))
     found = scene.reconcile()
@@ -465,7 +465,7 @@ def test_a_syncer_that_is_not_sure_gives_nothing_away(spec: dict[str, Any]) -> N
     """A syncer that is paused or in doubt keeps its instances, although a second syncer wants them."""
     scene = Scene()
     scene.set_endpoints(a=READY)
-    renamed(scene)
+    add_second_syncer(scene)
     scene.edited(**{"mode": "service", **spec})
     assert scene.reconcile() == []
     owner = str(ClusterOwner(CLUSTER.name, *KEY))
@@ -478,9 +478,9 @@ def test_a_dry_run_shows_what_passes_to_another_syncer(
     """The report shows the new owner, and no removal, for an instance that is handed over."""
     scene = Scene()
     scene.set_endpoints(a=READY, b=READY)
-    renamed(scene)
+    add_second_syncer(scene)
     scene.endpoints(WEB, a=READY)
-    deleted(scene, monkeypatch)
+    mark_deleted(scene, monkeypatch)
     run_report = RunReport(is_once=True, is_dry=True)
     recorded = {name: DryRunRegistry(one, name, run_report) for name, one in scene.played.registries.items()}
     scene.played.registry.apply = recorded["default"].apply  # type: ignore[method-assign]
@@ -507,12 +507,12 @@ def test_what_is_found_while_others_are_asked_is_offered_as_well(
     """
     scene = Scene()
     scene.set_endpoints(a=READY, b=READY)
-    renamed(scene)
+    add_second_syncer(scene)
     view = scene.played.registry.table
     (late,) = [one for one in view.application("rating") if one.instance_id.startswith("b.")]
     view.gone(late.key)
     if is_deleted:
-        deleted(scene, monkeypatch)
+        mark_deleted(scene, monkeypatch)
     else:
         scene.edited(selector={"app": "none"})
     released: list[bool] = []
@@ -556,7 +556,7 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
     metadata = {"namespace": "shop", "name": "ratings", "uid": "v", "finalizers": [FINALIZER]}
     labels = {"metadataFromPodLabels": ["version"]}
     syncers.take("ADDED", {**scene.syncer, "metadata": metadata, "spec": {**scene.spec, **labels}})
-    deleted(scene, monkeypatch)
+    mark_deleted(scene, monkeypatch)
     released: list[Any] = []
     monkeypatch.setattr(reconciler, "set_finalizer", lambda *_, **__: released.append(True))
     if is_read:
@@ -609,12 +609,12 @@ def test_nothing_passes_to_a_syncer_that_does_not_register_it(
     """
     scene = Scene()
     scene.set_endpoints(a=READY)
-    renamed(scene)
+    add_second_syncer(scene)
     (syncers,) = scene.played.sources.syncers.reflectors
     other = syncers.get(*RENAMED)
     assert other is not None
     syncers.take("MODIFIED", {**other, "spec": {**other["spec"], **spec}})
-    deleted(scene, monkeypatch)
+    mark_deleted(scene, monkeypatch)
     assert [one.action for one in scene.reconcile()] == [Action.DEREGISTER]
     assert RENAMED in scene.result.concerned
 
@@ -629,9 +629,9 @@ def test_a_deletion_ends_no_renewal_of_another_syncers(
     scene = Scene()
     eureka = scene.real()
     scene.set_endpoints(a=READY, b=READY)
-    renamed(scene)
+    add_second_syncer(scene)
     if is_handed_over:
-        deleted(scene, monkeypatch)
+        mark_deleted(scene, monkeypatch)
         scene.reconcile()  # what then fails, say to let the finalizer go, is tried again
     else:
         monkeypatch.setattr(reconciler, "set_finalizer", lambda *_, **__: None)
@@ -734,8 +734,8 @@ def test_what_cannot_be_handed_over_keeps_nothing_elsewhere(monkeypatch: pytest.
     for instance in scene.played.registry.table.owned(owner):
         scene.elsewhere.table.registered(instance)
     scene.sent.clear()
-    renamed(scene)
-    deleted(scene, monkeypatch)
+    add_second_syncer(scene)
+    mark_deleted(scene, monkeypatch)
     carry_out = scene.carry_out
 
     def fails(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
@@ -1004,7 +1004,7 @@ class Deletion:
         self.scene, self.now, self.api_fails = Scene(), 0.0, False
         self._taken = self.scene.carry_out
         self.scene.set_endpoints(a=READY)
-        deleted(self.scene, monkeypatch)
+        mark_deleted(self.scene, monkeypatch)
         self.released: list[float] = []
         self.away(is_away=True)
         monkeypatch.setattr(reconciler, "elapsed_seconds", lambda: self.now)
@@ -1087,7 +1087,7 @@ def test_a_wait_is_over_with_its_syncer(is_away: bool, monkeypatch: pytest.Monke
     deletion.scene.edited()
     deletion.scene.set_endpoints(a=READY)
     deletion.away(is_away=True)
-    deleted(deletion.scene, monkeypatch)
+    mark_deleted(deletion.scene, monkeypatch)
     monkeypatch.setattr(reconciler, "set_finalizer", deletion.release)
     assert deletion.reconcile(6000) == ""
     assert deletion.released == []
@@ -1155,7 +1155,7 @@ def test_nothing_is_changed_before_the_registry_was_read(
     scene = Scene()
     scene.endpoints(WEB, a=READY)
     if is_deleted:
-        deleted(scene, monkeypatch)
+        mark_deleted(scene, monkeypatch)
     scene.played.registry.reachability = Reachability(scene.played.registry.peers)
     scene.reconcile()
     assert "has not been read yet" in str(scene.result.error)
@@ -1257,7 +1257,7 @@ def test_what_a_syncer_may_not_publish(spec: dict[str, Any], flag: str) -> None:
     assert flag in scene.report.problems["NotAllowed"].text
 
 
-def under(scene: Scene, name: str, *pods: str, uid: str = CLUSTER.uid) -> None:
+def register_under(scene: Scene, name: str, *pods: str, uid: str = CLUSTER.uid) -> None:
     """Add this syncer's instances under another cluster name to Eureka, without renewals."""
     for number, pod in enumerate(pods, 1):
         address, owner = f"10.0.0.{number}", str(ClusterOwner(name, *KEY))
@@ -1279,7 +1279,7 @@ def test_instances_of_a_former_cluster_name_keep_their_ids() -> None:
     scene = Scene()
     scene.played.previous_names = ("earlier",)
     scene.endpoints(WEB, a=READY, b=READY, c=READY)
-    under(scene, "earlier", "a", "b")
+    register_under(scene, "earlier", "a", "b")
     assert {(one.action, one.instance.instance_id, one.adopts) for one in scene.reconcile()} == {
         (Action.REGISTER, "c.shop.lab:rating:8080", False),
         (Action.UPDATE, "a.shop.earlier:rating:8080", True),
@@ -1305,7 +1305,7 @@ def test_what_a_paused_syncer_has_under_a_former_name_counts() -> None:
     scene = Scene()
     scene.played.previous_names = ("earlier",)
     scene.endpoints(WEB, a=READY, b=READY)
-    under(scene, "earlier", "a", "b")
+    register_under(scene, "earlier", "a", "b")
     scene.edited(paused=True)
     assert scene.reconcile() == []
     assert (scene.report.is_ready, scene.report.registered) == (True, 2)
@@ -1317,8 +1317,8 @@ def test_what_another_name_of_the_cluster_owns_is_renewed_and_said() -> None:
     """
     scene = Scene()
     scene.endpoints(WEB, a=READY, c=READY)
-    under(scene, "earlier", "a", "b")
-    under(scene, "foreign", "d", uid="uid-2")
+    register_under(scene, "earlier", "a", "b")
+    register_under(scene, "foreign", "d", uid="uid-2")
     assert [one.instance.instance_id for one in scene.reconcile()] == []
     assert scene.renewed() == {"a"}
     problem = scene.report.problems["Conflict"]

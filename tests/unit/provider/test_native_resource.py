@@ -25,7 +25,7 @@ from eurekube_provider.registrations.defaults import (
     NOT_AMONG_INPUTS,
     NOT_AMONG_OUTPUTS,
     completed,
-    without_what_follows,
+    without_derivable,
 )
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.names import camel, renamed, snake
@@ -112,7 +112,7 @@ def eureka(monkeypatch: pytest.MonkeyPatch) -> FakeEureka:
     return made
 
 
-def holds(eureka: FakeEureka, outputs: Properties) -> None:
+def register_state(eureka: FakeEureka, outputs: Properties) -> None:
     """Register the instance that a state describes, and forget the recorded requests."""
     instance = DesiredState.from_properties(renamed(outputs, snake)).only.instance
     eureka.register(instance)
@@ -129,7 +129,7 @@ def long(request: pytest.FixtureRequest) -> Properties:
 def test_a_state_in_long_form_is_no_change_also_after_a_refresh(long: Properties, eureka: FakeEureka) -> None:
     """The same program yields no difference, and a refresh returns the state unchanged."""
     native = Native(long["name"], long.get("stack", "dev"))
-    holds(eureka, long["outputs"])
+    register_state(eureka, long["outputs"])
     news = native.check(long["program"], long["inputs"])
     assert native.diff(long["outputs"], long["inputs"], news).changes == proto.DiffResponse.DIFF_NONE
     assert native.read(long["inputs"], long["outputs"]) == (long["inputs"], long["outputs"])
@@ -141,7 +141,7 @@ def test_an_update_shortens_a_state_and_changes_nothing_in_eureka(
 ) -> None:
     """The shortened state describes the same registration, and causes no difference."""
     native = Native(long["name"], long.get("stack", "dev"))
-    holds(eureka, long["outputs"])
+    register_state(eureka, long["outputs"])
     news = native.check(long["program"], long["inputs"])
     short = native.update(long["outputs"], news)
     assert CHANGING.isdisjoint(eureka.asked)
@@ -239,7 +239,7 @@ def test_drift_is_reported_although_the_inputs_are_short(eureka: FakeEureka) -> 
     outputs = native.create(inputs)
     (held,) = eureka.held.values()
     other = {"owner": "cluster/eu/shop/rating", "vip_address": "other"}
-    holds(eureka, {**outputs, **renamed(other, camel)})
+    register_state(eureka, {**outputs, **renamed(other, camel)})
     found, state = native.read(inputs, outputs)
     for properties in (found, state):
         assert (properties["vipAddress"], properties["seenOwner"]) == ("other", "cluster/eu/shop/rating")
@@ -299,11 +299,11 @@ def test_what_was_left_out_comes_back_as_it_was(program: Properties, before: str
     owners = [f"stack/organization/shop/{stack}/billing" for stack in (before, "dev")]
     olds = check({}, {**program, **ours, "owner": owners[0]}).properties
     inputs = check(olds, {**program, **ours, "owner": owners[1]}).properties
-    short = without_what_follows(inputs, NOT_AMONG_INPUTS)
+    short = without_derivable(inputs, NOT_AMONG_INPUTS)
     assert completed(short) == inputs
     assert check(short, {**program, **ours, "owner": owners[1]}).properties == inputs
     outputs = completed({**inputs, **drawn})
-    assert completed(without_what_follows(outputs, NOT_AMONG_OUTPUTS)) == outputs
+    assert completed(without_derivable(outputs, NOT_AMONG_OUTPUTS)) == outputs
 
 
 def test_the_native_shell_of_the_exploration_sees_the_short_form(eureka: FakeEureka) -> None:

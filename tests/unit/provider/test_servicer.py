@@ -1018,7 +1018,7 @@ STATELESS: dict[str, Any] = {"urn": f"urn:pulumi:dev::default::{TYPE}::Instance"
 """URN and type of a resource in ``pulumi do --stateless``."""
 
 
-def do(stub: Any, **values: Any) -> None:
+def configure_stateless(stub: Any, **values: Any) -> None:
     """Configure the provider as ``pulumi do --stateless`` does."""
     urn = "urn:pulumi:dev::default::pulumi:providers:eurekube::"
     stub.Configure(proto.ConfigureRequest(args=sent({"url": URL, **values}), urn=urn, name=""))
@@ -1063,7 +1063,7 @@ def do_delete(stub: Any, id_: str) -> None:
 
 def test_without_a_state_only_a_named_owner_changes_anything(stub: Any, eureka: FakeEureka) -> None:
     """Without ``doOwner`` reads and lists work, and the error of each change says what to set."""
-    do(stub)
+    configure_stateless(stub)
     hold(eureka, "BILLING/vm-1")
     assert do_read(stub, "BILLING/vm-1")["id"] == "BILLING/vm-1"
     assert listed(stub)[0] == ["BILLING/vm-1"]
@@ -1079,7 +1079,7 @@ def test_without_a_state_only_a_named_owner_changes_anything(stub: Any, eureka: 
 
 def test_without_a_state_an_owner_changes_what_is_its_own(stub: Any, eureka: FakeEureka) -> None:
     """A patch or deletion changes one registration; another one of the same owner stays."""
-    do(stub, doOwner="alice")
+    configure_stateless(stub, doOwner="alice")
     made = [do_create(stub, instanceId=f"vm-{number}", hostName=f"192.0.2.{number}") for number in (1, 2)]
     assert [each.id for each in made] == ["BILLING/vm-1", "BILLING/vm-2"]
     owner = "stack/organization/pulumi:do/alice/BILLING/vm-1"
@@ -1107,7 +1107,7 @@ def test_without_a_state_an_owner_changes_what_is_its_own(stub: Any, eureka: Fak
 )
 def test_without_a_state_nothing_of_others_is_changed(stub: Any, eureka: FakeEureka, owner: str) -> None:
     """No input, not even ``onConflict: adopt``, allows a change of another owner's instance."""
-    do(stub, doOwner="alice")
+    configure_stateless(stub, doOwner="alice")
     hold(eureka, "BILLING/vm-1", owner=owner)
     before = dict(eureka.held)
     all_are_refused(
@@ -1121,7 +1121,7 @@ def test_without_a_state_nothing_of_others_is_changed(stub: Any, eureka: FakeEur
 
 def test_without_a_state_a_read_of_anothers_gives_no_right(stub: Any, eureka: FakeEureka) -> None:
     """A deletion is refused if the instance changed its owner after the read."""
-    do(stub, doOwner="alice")
+    configure_stateless(stub, doOwner="alice")
     do_create(stub, instanceId="vm-1")
     found = do_read(stub, "BILLING/vm-1")
     hold(eureka, "BILLING/vm-1", owner="cluster/prod/shop/rating")
@@ -1145,7 +1145,7 @@ def test_without_a_state_what_could_not_be_distinguished_is_refused(
     stub: Any, eureka: FakeEureka, given: dict[str, Any], expected: str
 ) -> None:
     """An invalid owner or organization, a missing instance id, and the type Application are refused."""
-    do(stub, **{"doOwner": "alice", **{name: given[name] for name in given if name in KEYS}})
+    configure_stateless(stub, **{"doOwner": "alice", **{name: given[name] for name in given if name in KEYS}})
     type_ = given.get("type", TYPE)
     named = {"urn": STATELESS["urn"].replace(TYPE, type_), "type": type_}
     written = {**GIVEN, "instanceId": given.get("instanceId", "vm-1")}
@@ -1164,7 +1164,7 @@ def test_without_a_state_what_could_not_be_distinguished_is_refused(
 
 def test_without_a_state_a_patch_keeps_the_place(stub: Any, eureka: FakeEureka) -> None:
     """A patch must not change application or instance id, which would make another registration."""
-    do(stub, doOwner="alice")
+    configure_stateless(stub, doOwner="alice")
     do_create(stub, instanceId="vm-1")
     before = dict(eureka.held)
     with pytest.raises(grpc.RpcError) as raised:
@@ -1175,7 +1175,7 @@ def test_without_a_state_a_patch_keeps_the_place(stub: Any, eureka: FakeEureka) 
 
 def test_without_a_state_names_may_be_written_in_any_way(stub: Any, eureka: FakeEureka) -> None:
     """A patch or deletion finds its registration despite lower case and spaces in the id."""
-    do(stub, doOwner="alice")
+    configure_stateless(stub, doOwner="alice")
     do_create(stub, application=" billing ", instanceId=" vm-1 ")
     assert eureka.held["BILLING", "vm-1"].owner == "stack/organization/pulumi:do/alice/BILLING/vm-1"
     do_patch(stub, "billing/vm-1", zone="b")
@@ -1187,7 +1187,7 @@ def test_without_a_state_names_may_be_written_in_any_way(stub: Any, eureka: Fake
 
 def test_without_a_state_a_patch_keeps_what_is_out_of_service(stub: Any, eureka: FakeEureka) -> None:
     """A status that the owner enforced stays until a patch sets another one."""
-    do(stub, doOwner="alice")
+    configure_stateless(stub, doOwner="alice")
     do_create(stub, instanceId="vm-1", status="OUT_OF_SERVICE")
     do_patch(stub, "BILLING/vm-1", zone="b")
     patched = eureka.held["BILLING", "vm-1"]
@@ -1202,7 +1202,7 @@ def test_without_a_state_another_connection_is_refused(
     """A patch would register the instance at a second Eureka, where no deletion would find it."""
     other, url = FakeEureka(), "http://other:8761/eureka"
     monkeypatch.setattr(PEERS, "of", FakeServers({URL: eureka, url: other}))
-    do(stub, doOwner="alice", connections={"other": {"url": url}})
+    configure_stateless(stub, doOwner="alice", connections={"other": {"url": url}})
     do_create(stub, instanceId="vm-1")
     before = dict(eureka.held)
     all_are_refused(

@@ -14,7 +14,12 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.table import Table
 from eurekube_provider.registrations.cancellation import Cancellation
-from eurekube_provider.registrations.draining import clear_override, drain, put_all_back, was_left
+from eurekube_provider.registrations.draining import (
+    clear_override,
+    drain,
+    leftovers_of_earlier_run,
+    undo_drains,
+)
 from eurekube_provider.registrations.properties import LEAVING
 
 OWNER = "stack/o/p/s/n"
@@ -129,11 +134,11 @@ def test_whatever_dies_the_next_run_undoes_it(requests: int) -> None:
     assert len(server.requests) == requests
     is_marked = LEAVING_KEY in server.held[ONE.key].metadata
     assert is_marked or server.held[ONE.key].status is Status.UP
-    assert was_left(server.peer, [ONE]) == ({LEAVING} if is_marked else set())
+    assert leftovers_of_earlier_run(server.peer, [ONE]) == ({LEAVING} if is_marked else set())
     server.dies_after = None
     clear_override(server.peer, ONE)
     assert server.standing() == {"one": (Status.UP, False)}
-    assert not was_left(server.peer, [ONE])
+    assert not leftovers_of_earlier_run(server.peer, [ONE])
 
 
 def test_an_interrupted_drain_is_put_back_at_once() -> None:
@@ -156,7 +161,7 @@ def test_what_cannot_be_put_back_keeps_its_mark(monkeypatch: pytest.MonkeyPatch)
         drain([(server.peer, ONE)], 100, interrupt)
     assert server.standing() == {"one": (Status.OUT_OF_SERVICE, True)}
     with pytest.raises(RegistryUnreachable):
-        put_all_back(server.peer, [ONE])
+        undo_drains(server.peer, [ONE])
 
 
 def test_one_that_an_interrupted_drain_left_waits_once_more() -> None:
@@ -177,7 +182,7 @@ def test_a_persons_status_is_left_alone() -> None:
     """An OUT_OF_SERVICE without the drain's mark, or of another owner, is not undone."""
     server = Server(ONE, TWO)
     server.set_status(ONE, Status.OUT_OF_SERVICE)
-    put_all_back(server.peer, [ONE])
+    undo_drains(server.peer, [ONE])
     assert server.standing()["one"] == (Status.OUT_OF_SERVICE, False)
     theirs = {OWNER_KEY: "stack/o/p/s/other", LEAVING_KEY: "true"}
     server.held[TWO.key] = replace(TWO, status=Status.OUT_OF_SERVICE, metadata=theirs)

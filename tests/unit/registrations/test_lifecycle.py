@@ -25,7 +25,11 @@ from eurekube_provider.registrations import lifecycle, registry_lists
 from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.declared_resources import DECLARED_RESOURCES
 from eurekube_provider.registrations.desired import DesiredState
-from eurekube_provider.registrations.importing import as_not_ours, imported_application, imported_instance
+from eurekube_provider.registrations.importing import (
+    imported_application,
+    imported_instance,
+    marked_not_adopted,
+)
 from eurekube_provider.registrations.properties import INCARNATION, Properties
 from eurekube_provider.registrations.servers import PEERS
 from eurekube_provider.resources.application import ApplicationProvider
@@ -741,7 +745,7 @@ def test_what_was_only_imported_is_not_taken_over(
     found = imports(id_, cast("StackOwner", parse_owner(kind[1]["owner"])), URL, servers(Connection((URL,))))
     assert found is not None
     if is_marked:
-        found = as_not_ours(found)
+        found = marked_not_adopted(found)
         assert "service_url" not in found.properties
     state = dict(found.properties)
     inputs = {name: value for name, value in found.inputs.items() if name != "on_conflict"}

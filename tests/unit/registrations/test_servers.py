@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryRejected, RegistryUnreachable
-from eurekube_provider.registrations.servers import abandoned_message, saying_the_way_out
+from eurekube_provider.registrations.servers import abandoned_message, with_server_hints
 
 URL = "http://eureka:8761/eureka"
 
@@ -24,7 +24,7 @@ def test_a_removal_says_whose_configuration_it_goes_by(error: RegistryError) -> 
     """
     with (
         pytest.raises(type(error), match="unless they are run with --run-program"),
-        saying_the_way_out({"url": URL}.get, "default", [URL], is_leaving=True),
+        with_server_hints({"url": URL}.get, "default", [URL], is_leaving=True),
     ):
         raise error
 
@@ -34,6 +34,6 @@ def test_a_server_that_is_another_one_by_now_can_be_let_go_of() -> None:
     error = RegistryRejected("list the registry: answered 200 with something that is not JSON")
     with (
         pytest.raises(RegistryRejected, match=f"pulumi config set eurekube:abandonedUrls {URL}"),
-        saying_the_way_out({"url": URL}.get, "default", [URL], is_leaving=True),
+        with_server_hints({"url": URL}.get, "default", [URL], is_leaving=True),
     ):
         raise error

@@ -26,7 +26,7 @@ INSTANCE = Instance("RATING", "a", "10.0.0.1", "10.0.0.1", Port(8080), vip_addre
 Watch = Callable[[Any], None]
 
 
-class Played:
+class FakeClient:
     """A fake kazoo client, with all nodes and their versions."""
 
     connected = True
@@ -77,13 +77,13 @@ class Played:
 
 
 @pytest.fixture
-def played() -> Played:
+def played() -> FakeClient:
     """Return the fake client."""
-    return Played()
+    return FakeClient()
 
 
 @pytest.fixture
-def ensemble(played: Played) -> Ensemble:
+def ensemble(played: FakeClient) -> Ensemble:
     """Return an ensemble with the fake client."""
     made = Ensemble(ZooKeeperConnection(("zk-1:2181",)))
     made.client = cast("Any", played)
@@ -112,7 +112,7 @@ def reader(ensemble: Ensemble, nodes: Nodes, refusals: list[ConfigurationError])
     made.stop()
 
 
-def test_what_was_written_here_is_followed(reader: Reader, nodes: Nodes, played: Played) -> None:
+def test_what_was_written_here_is_followed(reader: Reader, nodes: Nodes, played: FakeClient) -> None:
     """A node that this operator wrote is watched even if it was noted before its service was listed, so that
     others'
     changes are seen.
@@ -132,7 +132,7 @@ def test_what_was_written_here_is_followed(reader: Reader, nodes: Nodes, played:
 
 
 def test_another_cluster_ends_no_operator_that_serves(
-    reader: Reader, played: Played, refusals: list[ConfigurationError]
+    reader: Reader, played: FakeClient, refusals: list[ConfigurationError]
 ) -> None:
     """After a first successful reading a conflicting cluster name no longer makes the registry refused."""
     refusals.append(ConfigurationError("the name is in use"))
@@ -142,7 +142,7 @@ def test_another_cluster_ends_no_operator_that_serves(
     assert not isinstance(reader.condition(), Refused)
 
 
-def test_an_acl_of_others_costs_only_what_it_guards(ensemble: Ensemble, played: Played) -> None:
+def test_an_acl_of_others_costs_only_what_it_guards(ensemble: Ensemble, played: FakeClient) -> None:
     """A node that an ACL hides is shown as unreadable, and a service that may not be listed is skipped."""
     played.versions |= {SERVICE: 0, PATH: 7, f"{SERVICE}/b": 8, f"{ROOT}/Stars": 0, f"{ROOT}/Stars/c": 9}
     played.denied = {f"{SERVICE}/b", f"{ROOT}/Stars"}

@@ -34,7 +34,7 @@ def answer(given: Callable[[], Any]) -> Any:
     return SimpleNamespace(get=lambda timeout: timeout and given())
 
 
-class Played:
+class FakeClient:
     """A fake kazoo client without any node."""
 
     connected = True
@@ -77,7 +77,7 @@ def nodes() -> Nodes:
 def writer(nodes: Nodes) -> Iterator[Writer]:
     """Yield a writer with the fake client."""
     ensemble = Ensemble(ZooKeeperConnection(("zk-1:2181",)))
-    ensemble.client = cast("Any", Played())
+    ensemble.client = cast("Any", FakeClient())
     made = Writer(ensemble, nodes, CLUSTER, "operator", lambda: True)
     yield made
     made.close()

@@ -50,7 +50,7 @@ def body(instance_id: str, **fields: Any) -> bytes:
     return json.dumps({"instance": {**found, "dataCenterInfo": DATA_CENTER, **fields}}).encode()
 
 
-def said(url: str, *parts: bytes) -> bytes:
+def answer_to(url: str, *parts: bytes) -> bytes:
     """Send these bytes, and return the answer until the server closes the connection."""
     with closing(connected(url)) as connection:
         for part in parts:
@@ -66,7 +66,7 @@ CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 def test_a_body_may_come_in_chunks(url: str, session: requests.Session) -> None:
     """A chunked body, as Java's clients send it, is read; chunk extensions and trailers are skipped."""
     data = body("chunked")
-    answer = said(
+    answer = answer_to(
         url,
         CHUNKED,
         b"%x;name=value\r\n%s\r\n" % (10, data[:10]),
@@ -91,7 +91,9 @@ def test_a_body_may_come_in_chunks(url: str, session: requests.Session) -> None:
 )
 def test_a_broken_body_is_refused_and_ends_the_connection(url: str, broken: bytes) -> None:
     """A broken body is refused with 400 and closes the connection, as its rest cannot be read."""
-    head, _, rest = said(url, broken + b"GET /eureka/apps HTTP/1.1\r\nHost: h\r\n\r\n").partition(b"\r\n\r\n")
+    head, _, rest = answer_to(url, broken + b"GET /eureka/apps HTTP/1.1\r\nHost: h\r\n\r\n").partition(
+        b"\r\n\r\n"
+    )
     assert head.startswith(b"HTTP/1.1 400 ")
     assert b"Connection: close" in head
     assert b"HTTP/1.1" not in rest

@@ -101,7 +101,7 @@ def answering() -> Iterator[Answer]:
         server.stop()
 
 
-def said(error: type[RegistryError], ask: Callable[[], object], *words: str) -> RegistryError:
+def error_of(error: type[RegistryError], ask: Callable[[], object], *words: str) -> RegistryError:
     """Call ``ask``, and return its error, whose message is one line with these words and without the
     password.
     """
@@ -183,7 +183,7 @@ def test_nobody_listens() -> None:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
         peer = Peer(f"http://{address}/eureka", Connection.parse(f"http://ann:{SECRET}@{address}/eureka"))
-        error = said(
+        error = error_of(
             RegistryUnreachable,
             lambda: peer.register(RATING),
             "register RATING rating-1",
@@ -199,7 +199,7 @@ def test_nobody_listens() -> None:
 def test_a_name_that_nobody_knows() -> None:
     """The error for a host name that does not resolve names the host and says to check the URL."""
     peer = Peer("http://eureka.invalid/eureka", Connection(("http://eureka.invalid/eureka",)))
-    said(
+    error_of(
         RegistryUnreachable,
         lambda: peer.renew(RATING),
         "renew RATING rating-1",
@@ -216,7 +216,7 @@ def test_a_server_that_is_silent() -> None:
         silent.listen()
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/eureka"
         peer = Peer(url, Connection((url,), read_timeout_seconds=0.2))
-        said(
+        error_of(
             RegistrySilent,
             lambda: peer.read("RATING", "a"),
             "read RATING a",
@@ -232,13 +232,13 @@ def test_a_closed_connection_is_tried_once_more(answering: Answer) -> None:
     ended.
     """
     server = answering(200, hangs_up=True)
-    said(RegistryUnreachable, lambda: server.peer.renew(RATING), "renew RATING rating-1", server.url)
+    error_of(RegistryUnreachable, lambda: server.peer.renew(RATING), "renew RATING rating-1", server.url)
     assert server.requests == ["PUT /eureka/apps/RATING/rating-1?status=UP"] * 2
 
 
 def test_wrong_credentials(answering: Answer) -> None:
     """The error for a 401 says where credentials are configured."""
-    error = said(
+    error = error_of(
         RegistryDenied,
         lambda: answering(401).peer.register(RATING),
         "register RATING rating-1",
@@ -252,7 +252,7 @@ def test_wrong_credentials(answering: Answer) -> None:
 def test_csrf(answering: Answer) -> None:
     """The error for a 403 names the usual causes: CSRF protection, and missing rights."""
     server = answering(403)
-    said(
+    error_of(
         RegistryDenied,
         lambda: server.peer.set_status(RATING, RATING.status),
         "set the status of RATING rating-1 to UP",
@@ -266,7 +266,7 @@ def test_csrf(answering: Answer) -> None:
 def test_a_redirect_is_not_followed(answering: Answer, status: int) -> None:
     """A redirect raises an error with the target's URL but not its credentials; no second request is sent."""
     server = answering(status, Location=f"https://bob:{SECRET}@eureka.example.com/eureka/apps")
-    said(
+    error_of(
         RegistryRejected,
         server.peer.list_instances,
         "list the registry",
@@ -279,9 +279,9 @@ def test_a_redirect_is_not_followed(answering: Answer, status: int) -> None:
 def test_a_web_page_instead_of_eureka(answering: Answer) -> None:
     """The error for an answer 200 that is no JSON asks to check the URL."""
     server = answering(200, "<html>Welcome</html>", **{"Content-Type": "text/html"})
-    said(RegistryRejected, server.peer.list_instances, server.url, "not JSON", "/eureka")
-    said(RegistryRejected, lambda: server.peer.read("A", "b"), server.url, "not JSON")
-    said(RegistryRejected, server.peer.status, server.url, "is not Eureka's")
+    error_of(RegistryRejected, server.peer.list_instances, server.url, "not JSON", "/eureka")
+    error_of(RegistryRejected, lambda: server.peer.read("A", "b"), server.url, "not JSON")
+    error_of(RegistryRejected, server.peer.status, server.url, "is not Eureka's")
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_a_web_page_instead_of_eureka(answering: Answer) -> None:
 def test_json_that_is_not_eurekas(answering: Answer, body: str) -> None:
     """An answer 200 with JSON that is no instance raises RegistryRejected, and no error of Python's own."""
     server = answering(200, body, **{"Content-Type": "application/json"})
-    said(RegistryRejected, lambda: server.peer.read("A", "b"), "read A b", server.url)
+    error_of(RegistryRejected, lambda: server.peer.read("A", "b"), "read A b", server.url)
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_json_that_is_not_eurekas(answering: Answer, body: str) -> None:
 def test_lists_that_are_not_eurekas(answering: Answer, body: str) -> None:
     """An answer 200 with JSON that is no list of applications raises RegistryRejected."""
     server = answering(200, body, **{"Content-Type": "application/json"})
-    said(RegistryRejected, server.peer.list_instances, "list the registry", server.url)
+    error_of(RegistryRejected, server.peer.list_instances, "list the registry", server.url)
 
 
 @pytest.mark.parametrize(
@@ -324,15 +324,17 @@ def test_a_delta_that_is_not_answered(answering: Answer) -> None:
 def test_compressed_answers(answering: Answer) -> None:
     """An answer that is declared as gzip but is none raises a registry error in one sentence."""
     server = answering(200, "{}", **{"Content-Type": "application/json", "Content-Encoding": "gzip"})
-    said(RegistryRejected, server.peer.list_instances, "list the registry", server.url)
-    said(RegistryUnreachable, answering(503, "x", **{"Content-Encoding": "gzip"}).peer.status, "503")
+    error_of(RegistryRejected, server.peer.list_instances, "list the registry", server.url)
+    error_of(RegistryUnreachable, answering(503, "x", **{"Content-Encoding": "gzip"}).peer.status, "503")
 
 
 def test_the_wrong_path(answering: Answer) -> None:
     """The error for a 404 to a list or a registration says that Eureka's URL usually ends with /eureka."""
     server = answering(404, '{"path":"/apps"}')
-    said(RegistryRejected, server.peer.list_instances, "answered 404", "usually ends with /eureka")
-    said(RegistryRejected, lambda: server.peer.register(RATING), "answered 404", "usually ends with /eureka")
+    error_of(RegistryRejected, server.peer.list_instances, "answered 404", "usually ends with /eureka")
+    error_of(
+        RegistryRejected, lambda: server.peer.register(RATING), "answered 404", "usually ends with /eureka"
+    )
 
 
 def test_a_404_that_is_an_answer(answering: Answer) -> None:
@@ -346,7 +348,7 @@ def test_a_404_that_is_an_answer(answering: Answer) -> None:
 def test_what_eureka_refused(answering: Answer) -> None:
     """The error for a 400 repeats the server's answer in one line, shortened."""
     server = answering(400, "Missing\n   dataCenterInfo " + "x" * 1000)
-    error = said(
+    error = error_of(
         RegistryRejected, lambda: server.peer.register(RATING), "answered 400 (Missing dataCenterInfo"
     )
     assert error.status_code == 400
@@ -356,7 +358,7 @@ def test_what_eureka_refused(answering: Answer) -> None:
 @pytest.mark.parametrize("status", [500, 502, 503])
 def test_a_server_in_trouble(answering: Answer, status: int) -> None:
     """A 5xx raises RegistryUnreachable, so that the request is tried again."""
-    error = said(RegistryUnreachable, lambda: answering(status).peer.renew(RATING), f"answered {status}")
+    error = error_of(RegistryUnreachable, lambda: answering(status).peer.renew(RATING), f"answered {status}")
     assert error.status_code == status
 
 
@@ -364,7 +366,7 @@ def test_tls_where_there_is_none(answering: Answer) -> None:
     """The error for a failed TLS handshake says to check the CA file."""
     address = answering(200).address
     peer = Peer(f"https://{address}/eureka", Connection.parse(f"https://ann:{SECRET}@{address}/eureka"))
-    said(RegistryUnreachable, lambda: peer.renew(RATING), "TLS", peer.url, "check the CA file")
+    error_of(RegistryUnreachable, lambda: peer.renew(RATING), "TLS", peer.url, "check the CA file")
     peer.close()
 
 
@@ -376,7 +378,7 @@ def test_credentials_of_the_environment_are_left_alone(
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login eve password x\n")
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
     plain = Peer(server.url, Connection((server.url,)))
-    said(RegistryDenied, lambda: plain.renew(RATING), "answered 401")
+    error_of(RegistryDenied, lambda: plain.renew(RATING), "answered 401")
     plain.close()
     assert len(server.requests) == 1
 
@@ -387,7 +389,7 @@ def test_only_a_server_that_is_away_has_a_deputy(answering: Answer) -> None:
     """
     away, refusing, unasked = answering(503), answering(400, "no"), answering(204)
     peers = Peers(Connection((away.url, refusing.url, unasked.url)))
-    said(RegistryRejected, lambda: Writer(peers).register(RATING), refusing.url)
+    error_of(RegistryRejected, lambda: Writer(peers).register(RATING), refusing.url)
     peers.close()
     assert [len(server.requests) for server in (away, refusing, unasked)] == [1, 1, 0]
 
@@ -405,8 +407,8 @@ def test_no_server_answers(answering: Answer) -> None:
     """When no server answers, the first server's error is raised."""
     first, second = answering(503, "first"), answering(500, "second")
     peers = Peers(Connection((first.url, second.url)))
-    said(RegistryUnreachable, lambda: peers.renew(RATING), first.url, "503", "first")
-    said(RegistryUnreachable, lambda: Writer(peers).remove(RATING))
+    error_of(RegistryUnreachable, lambda: peers.renew(RATING), first.url, "503", "first")
+    error_of(RegistryUnreachable, lambda: Writer(peers).remove(RATING))
     held, failures = peers.read_everywhere("A", "b")
     peers.close()
     assert held == {}

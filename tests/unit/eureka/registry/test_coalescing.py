@@ -40,7 +40,7 @@ def removes_of_others(application: str) -> Plan:
     return Plan((Change(Action.DEREGISTER, dead, dead, adopts=True),))
 
 
-class Road:
+class RecordingWriter:
     """A writer behind a coalescer: it records plans that went alone and together; single plans wait at the
     gate.
 
@@ -99,12 +99,12 @@ class Road:
 
 
 @pytest.fixture
-def road() -> Road:
+def road() -> RecordingWriter:
     """Return a writer with no plan under way."""
-    return Road()
+    return RecordingWriter()
 
 
-def test_who_finds_the_way_free_goes_alone_and_at_once(road: Road) -> None:
+def test_who_finds_the_way_free_goes_alone_and_at_once(road: RecordingWriter) -> None:
     """A plan that finds no other one under way is sent at once, and not as a batch."""
     road.gate.set()
     for number in range(5):
@@ -112,7 +112,7 @@ def test_who_finds_the_way_free_goes_alone_and_at_once(road: Road) -> None:
     assert (len(road.alone), road.together) == (5, [])
 
 
-def test_a_server_that_is_alone_gets_a_single_plan_in_a_batch_as_well(road: Road) -> None:
+def test_a_server_that_is_alone_gets_a_single_plan_in_a_batch_as_well(road: RecordingWriter) -> None:
     """With a single server even one plan is sent as a batch: the server has no peers to replicate to, and its
     answer
     tells what it holds.
@@ -123,7 +123,7 @@ def test_a_server_that_is_alone_gets_a_single_plan_in_a_batch_as_well(road: Road
     assert (road.alone, len(road.together)) == ([], 3)
 
 
-def test_at_a_server_that_is_alone_only_the_same_application_waits(road: Road) -> None:
+def test_at_a_server_that_is_alone_only_the_same_application_waits(road: RecordingWriter) -> None:
     """With a single server plans of different applications go at once; plans of one application go in
     their order.
     """
@@ -139,7 +139,7 @@ def test_at_a_server_that_is_alone_only_the_same_application_waits(road: Road) -
     assert road.ids[-2:] == ["second-0", "third-0"]
 
 
-def test_what_is_removed_of_others_waits_for_nobody(road: Road) -> None:
+def test_what_is_removed_of_others_waits_for_nobody(road: RecordingWriter) -> None:
     """A plan that removes an instance which no owner of ours registered goes alone and at once, because a
     batch would
     renew the instance.
@@ -151,7 +151,7 @@ def test_what_is_removed_of_others_waits_for_nobody(road: Road) -> None:
     assert road.together == []
 
 
-def test_who_waits_goes_together(road: Road) -> None:
+def test_who_waits_goes_together(road: RecordingWriter) -> None:
     """All plans that wait for the one under way go in one batch, and each gets the outcome of its own
     changes.
     """
@@ -165,7 +165,7 @@ def test_who_waits_goes_together(road: Road) -> None:
     assert len(road.alone) == 1
 
 
-def test_an_application_is_in_a_batch_once(road: Road) -> None:
+def test_an_application_is_in_a_batch_once(road: RecordingWriter) -> None:
     """Of two waiting plans for one application only the first goes in the batch: both owners may want the
     same id.
     """
@@ -177,7 +177,7 @@ def test_an_application_is_in_a_batch_once(road: Road) -> None:
     assert road.alone[1:] == ["A"]
 
 
-def test_one_that_fails_fails_alone(road: Road) -> None:
+def test_one_that_fails_fails_alone(road: RecordingWriter) -> None:
     """A failed change fails its own plan; the other plans of the batch succeed."""
     error = RegistryRejected("no")
     sent = road.fill()
@@ -189,7 +189,7 @@ def test_one_that_fails_fails_alone(road: Road) -> None:
     assert (second.failures, len(second.done)) == ((), 1)
 
 
-def test_the_end_of_a_batch_is_reported_to_all_of_it(road: Road) -> None:
+def test_the_end_of_a_batch_is_reported_to_all_of_it(road: RecordingWriter) -> None:
     """When a batch loses leadership, each of its plans gets the error, and the next plan is sent."""
     error = LeadershipLost("not sent")
 
@@ -205,7 +205,7 @@ def test_the_end_of_a_batch_is_reported_to_all_of_it(road: Road) -> None:
     assert road.send(registers("c")).result(SECONDS).failures == ()
 
 
-def test_who_never_travels_with_others(road: Road) -> None:
+def test_who_never_travels_with_others(road: RecordingWriter) -> None:
     """A large plan, a status change, an owner's first instance, and every plan without batches go alone."""
     road.fill()
     status = Change(Action.SET_STATUS, Instance("s", "s", "h", "h", Port(80), status=Status.OUT_OF_SERVICE))

@@ -145,7 +145,7 @@ def test_a_delta_is_read_as_servers_write_it() -> None:
     assert delta_from_text(delta_text()).changes == {}
 
 
-def lapsed(document: dict[str, Any]) -> frozenset[tuple[str, str]]:
+def evicted_keys(document: dict[str, Any]) -> frozenset[tuple[str, str]]:
     """Return the keys that a delta with this item reports as evicted."""
     return delta_from_text(delta_text(document)).lapsed
 
@@ -157,12 +157,12 @@ def test_evicted_instances_are_distinguished_from_deregistered() -> None:
     """
     lease = {"durationInSecs": 90, "lastRenewalTimestamp": 1_000_000, "evictionTimestamp": 1_090_001}
     gone = {**WRITTEN, "actionType": "DELETED", "leaseInfo": lease}
-    assert lapsed(gone) == {("RATING", "a")}
-    assert lapsed({**gone, "actionType": "ADDED"}) == frozenset()
-    assert lapsed({**gone, "leaseInfo": {**lease, "evictionTimestamp": 1_090_000}}) == frozenset()
+    assert evicted_keys(gone) == {("RATING", "a")}
+    assert evicted_keys({**gone, "actionType": "ADDED"}) == frozenset()
+    assert evicted_keys({**gone, "leaseInfo": {**lease, "evictionTimestamp": 1_090_000}}) == frozenset()
     for name in ("lastRenewalTimestamp", "evictionTimestamp"):
-        assert lapsed({**gone, "leaseInfo": {**lease, name: 0}}) == frozenset()
-    assert lapsed({**gone, "leaseInfo": {}}) == frozenset()
+        assert evicted_keys({**gone, "leaseInfo": {**lease, name: 0}}) == frozenset()
+    assert evicted_keys({**gone, "leaseInfo": {}}) == frozenset()
     back = {**gone, "actionType": "ADDED", "leaseInfo": {}}
     assert delta_from_text(delta_text(gone, back)).lapsed == frozenset()
 
@@ -815,7 +815,7 @@ def test_of_several_servers_who_was_evicted_has_not_left(others: tuple[str, ...]
     assert sorted(set(evicted)) == ([("RATING", "c")] if others else [])
 
 
-def away(one: Following) -> None:
+def read_after_outage(one: Following) -> None:
     """Let one delta request fail, and read the first list after it in doubt."""
     one.delta_fails = [RegistryUnreachable("away", url=URL)]
     with pytest.raises(RegistryUnreachable):
@@ -833,7 +833,7 @@ def test_departures_while_the_server_was_away_are_reported() -> None:
     reported: list[tuple[str, str]] = []
     one.listing.removals_seen = reported.extend
     one.remove("a")
-    away(one)
+    read_after_outage(one)
     assert reported == []
     one.wait(30)
     assert one.ids() == ["b"]
@@ -870,7 +870,7 @@ def test_who_came_back_after_the_outage_has_not_left() -> None:
     reported: list[tuple[str, str]] = []
     one.listing.removals_seen = reported.extend
     one.remove("a")
-    away(one)
+    read_after_outage(one)
     one.register("a")
     one.wait(30)
     assert one.ids() == ["a", "b"]
@@ -883,12 +883,12 @@ def test_deltas_that_go_unanswered_again_rest() -> None:
     readings only.
     """
     one = following().anchored()
-    away(one)
+    read_after_outage(one)
     one.wait(15)
     one.read()
     assert one.asked == ["list", "delta"]
     one.wait(15)
-    away(one)
+    read_after_outage(one)
     one.wait(15)
     one.read()
     assert one.asked == ["list"]
@@ -901,7 +901,7 @@ def test_an_outage_of_long_ago_is_forgotten() -> None:
     """Outages that lie minutes apart are not counted together, and deltas are requested again after each."""
     one = following().anchored()
     for _ in range(3):
-        away(one)
+        read_after_outage(one)
         one.wait(15)
         one.read()
         assert one.asked == ["list", "delta"]

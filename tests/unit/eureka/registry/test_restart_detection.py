@@ -16,7 +16,7 @@ from lab.waiting import wait_until
 from tests.unit.eureka.servers import Balanced, older, started_now
 
 
-def looked(servers: Balanced) -> tuple[RestartDetection, list[Peer]]:
+def detect_restarts(servers: Balanced) -> tuple[RestartDetection, list[Peer]]:
     """Ask for the servers' start times seven times, and return the detector and the peers whose restart it
     noticed.
     """
@@ -30,7 +30,7 @@ def looked(servers: Balanced) -> tuple[RestartDetection, list[Peer]]:
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_another_server_behind_the_same_url_is_no_restart(count: int) -> None:
     """A load balancer that alternates between servers causes no restart."""
-    restarts, restarted = looked(Balanced(*(older(number) for number in range(count))))
+    restarts, restarted = detect_restarts(Balanced(*(older(number) for number in range(count))))
     assert restarted == []
     assert not restarts.lost_memory
     assert restarts.servers_behind == count
@@ -60,7 +60,7 @@ def test_servers_behind_a_balancer_of_connections_are_found(count: int) -> None:
     """Several servers behind a URL are found by new connections, as all requests of one connection reach
     one server.
     """
-    restarts, restarted = looked(Sticky(*(older(number) for number in range(count))))
+    restarts, restarted = detect_restarts(Sticky(*(older(number) for number in range(count))))
     assert restarts.servers_behind == 1
     restarts.detect_behind_balancer()
     assert restarts.servers_behind == min(count, 2)
@@ -71,7 +71,7 @@ def test_servers_behind_a_balancer_of_connections_are_found(count: int) -> None:
 def test_for_how_long_a_server_has_run_is_reported_by_its_own_clock(ahead: float) -> None:
     """A server's running time is computed by the server's clock, which may differ from ours."""
     servers = Balanced(replace(older(-ahead), clock_ahead_seconds=ahead))
-    restarts, _ = looked(servers)
+    restarts, _ = detect_restarts(servers)
     (url,) = (peer.url for peer in servers.peers)
     assert restarts.runs_for("http://another") is None
     assert 60 <= (restarts.runs_for(url) or 0) < 180
@@ -81,7 +81,7 @@ def test_for_how_long_a_server_has_run_is_reported_by_its_own_clock(ahead: float
 def test_a_restart_behind_a_load_balancer_is_noticed_once(count: int) -> None:
     """A new start time of any server behind a load balancer is noticed as one restart."""
     servers = Balanced(*(older(10 * number) for number in range(count)))
-    restarts, restarted = looked(servers)
+    restarts, restarted = detect_restarts(servers)
     for number in range(count):
         servers.servers[number] = started_now()
         for _ in range(3 * count):

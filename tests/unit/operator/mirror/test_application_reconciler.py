@@ -183,4 +183,4 @@ def test_a_silent_eureka_stops_no_round_of_the_other_mirrors() -> None:
 
         __hash__ = tuple.__hash__
 
-    applications.count_again(Meanwhile(KEY))
+    applications.restart_holds(Meanwhile(KEY))

@@ -28,13 +28,13 @@ def shown(stage: Stage, *numbers: int, url: str = ONE) -> Stage:
     return stage
 
 
-def moved(stage: Stage, *urls: str) -> None:
+def move_to_servers(stage: Stage, *urls: str) -> None:
     """Make the connection name other servers, which never held any of the instances."""
     stage.source.urls, stage.source.listed, stage.source.absent = urls, [], {*ALL}
     stage.reconciler.forget_all()
 
 
-def released(stage: Stage) -> None:
+def release_brake(stage: Stage) -> None:
     """Annotate the mirror to release the brake, as a person does."""
     item = copy.deepcopy(stage.api.objects[MIRRORS.path(*KEY)])
     item["metadata"]["annotations"] = {RELEASE_ANNOTATION: "now"}
@@ -56,7 +56,7 @@ def sources(stage: Stage) -> dict[str, list[str]]:
 def test_another_eureka_empties_nothing_at_any_time() -> None:
     """Another Eureka lacks the instances because it never held them; the slices name the Eureka that did."""
     stage = shown(Stage(), 1, 2)
-    moved(stage, OTHER)
+    move_to_servers(stage, OTHER)
     for _ in range(3):
         report = stage.reconcile().report
         assert report is not None
@@ -76,7 +76,7 @@ def test_what_is_seen_at_the_other_eureka_is_from_there() -> None:
     removals.
     """
     stage = shown(Stage(), 1, 2, 3)
-    moved(stage, OTHER)
+    move_to_servers(stage, OTHER)
     stage.source.listed = [instance(1)]
     stage.reconcile()
     assert sources(stage) == {ONE: ["192.0.2.2", "192.0.2.3"], OTHER: ["192.0.2.1"]}
@@ -190,9 +190,9 @@ def test_a_person_releases_once(is_elsewhere: bool) -> None:
     removal is released.
     """
     stage = shown(Stage(), 1, 2)
-    moved(stage, OTHER if is_elsewhere else ONE)
+    move_to_servers(stage, OTHER if is_elsewhere else ONE)
     stage.reconcile()
-    released(stage)
+    release_brake(stage)
     stage.reconcile()
     assert stage.api.writes[0] == "PATCH eurekamirrors/legacy"
     assert stage.api.writes[1].startswith("DELETE endpointslices/")
@@ -208,9 +208,9 @@ def test_a_release_that_was_begun_is_finished() -> None:
     stage.source.urls = (ONE,)
     stage.source.listed = [instance(1, "app-a"), instance(2, "app-b")]
     stage.reconcile()
-    moved(stage, OTHER)
+    move_to_servers(stage, OTHER)
     stage.reconcile()
-    released(stage)
+    release_brake(stage)
     item = api.objects[MIRRORS.path(*KEY)]
     real, api.fails = api.request, None
 

@@ -19,7 +19,7 @@ SERVICE = "/api/v1/namespaces/shop/services/review"
 SILENT = Failing(RegistryUnreachable("no answer"), 0.0)
 
 
-def taken_over(stage: Stage, path: str = SERVICE, *, is_reported: bool = True) -> None:
+def take_label_off(stage: Stage, path: str = SERVICE, *, is_reported: bool = True) -> None:
     """Take the mirror's label off a Service, as a person does.
 
     :param is_reported: True if the watch of all Services has reported it.
@@ -47,7 +47,7 @@ def test_a_service_that_a_person_took_over_is_theirs(state: Any) -> None:
     stage.source.listed = [instance(1)]
     stage.reconcile()
     stage.source.state = state or stage.source.state
-    taken_over(stage)
+    take_label_off(stage)
     owner = {"kind": "Team", "name": "a", "uid": "u"}
     stage.api.objects[SERVICE]["metadata"]["ownerReferences"].append(owner)
     stage.persons["shop", "review"] = copy.deepcopy(stage.api.objects[SERVICE])
@@ -64,7 +64,7 @@ def test_a_service_that_cannot_be_left_holds_up_no_other_application() -> None:
     stage = Stage(pattern="*", allow=["R*", "Z*"])
     stage.source.listed = [instance(1), instance(2, "zone")]
     stage.reconcile()
-    taken_over(stage)
+    take_label_off(stage)
     stage.api.objects[SERVICE]["metadata"]["resourceVersion"] = "100"
     stage.persons["shop", "review"] = {
         **stage.api.objects[SERVICE],
@@ -88,7 +88,7 @@ def test_a_mirror_leaves_no_reference_behind(spec: dict[str, Any]) -> None:
     stage = Stage(application="review")
     stage.source.listed = [instance(1)]
     stage.reconcile()
-    taken_over(stage, is_reported=False)
+    take_label_off(stage, is_reported=False)
     stage.edited(application="review", **spec)
     if spec:
         stage.reconcile()

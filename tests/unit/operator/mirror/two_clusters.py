@@ -215,7 +215,7 @@ class OneCluster:
     def reconcile(self, kind: str, name: str) -> None:
         """Reconcile a syncer or a mirror, or clean up after deleted syncers."""
         if kind == "mirror":
-            self._hear()
+            self._deliver_objects()
             try:
                 self._reconciler.reconcile((SHOP, name))
             except KubernetesError as error:
@@ -252,7 +252,7 @@ class OneCluster:
                 for change in plan((), there, owner).changes:
                     self.eureka.carry_out(change.action, change.instance)
 
-    def _hear(self) -> None:
+    def _deliver_objects(self) -> None:
         """Give the mirrors all current objects, after Kubernetes' garbage collection of objects without an
         owner.
         """
