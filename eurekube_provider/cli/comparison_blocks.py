@@ -126,7 +126,10 @@ def blocks_of(status: InventoryStatus) -> Iterable[Block]:
     worst = status.findings[0].severity if status.findings else None
     tone = _FINDING_TONES[worst] if worst else Tone.GOOD
     yield Line(
-        (Cell(headline(status.shown, status.mirrors), tone), Cell(f"  ·  {_looked_at(inventory)}", Tone.DIM))
+        (
+            Cell(headline(status.shown, status.mirrors), tone),
+            Cell(f"  ·  {_sources_read(inventory)}", Tone.DIM),
+        )
     )
     for finding in status.findings:
         yield from _finding(finding)
@@ -145,7 +148,7 @@ def blocks_of(status: InventoryStatus) -> Iterable[Block]:
         yield from _differences(one, problems, inventory.kind)
 
 
-def _looked_at(inventory: Inventory) -> str:
+def _sources_read(inventory: Inventory) -> str:
     parts = []
     if inventory.kubernetes:
         parts.append(f"cluster {inventory.kubernetes.cluster.name or '(without a name)'}")
@@ -186,7 +189,7 @@ def table_of(
             Cell(str(one.kubernetes) if one.kubernetes else "-"),
             Cell(str(one.eureka) if one.eureka else "-"),
             Cell(str(one.state), _TONES[one.state]),
-            _why(one.problem, problems),
+            _reason_cell(one.problem, problems),
         )
         for one in shown
     ]
@@ -194,7 +197,7 @@ def table_of(
     return Table(columns, rows, last_is_cut=True)
 
 
-def _why(problem: Problem | None, problems: Collection[Problem]) -> Cell:
+def _reason_cell(problem: Problem | None, problems: Collection[Problem]) -> Cell:
     return Cell(problem.reason if problem and problem in problems else str(problem or ""))
 
 
@@ -212,7 +215,7 @@ def mirror_table(mirrors: Sequence[MirrorState], now_seconds: float, problems: C
             Cell(f"{one.ready}/{one.endpoints}"),
             Cell(_age(one, now_seconds)),
             Cell(str(one.state), _TONES[one.state]),
-            _why(one.problem, problems),
+            _reason_cell(one.problem, problems),
         )
         for one in mirrors
     ]

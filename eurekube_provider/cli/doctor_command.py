@@ -65,7 +65,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the doctor's checks, print the findings, and return the exit code."""
     try:
-        ignored = _ignored(options.ignore)
+        ignored = _ignored_faults(options.ignore)
         requirements = Requirements(drain_of(options), options.shutdown_seconds, options.readiness_gate)
         requirements.drain.grace_period_seconds(options.shutdown_seconds)
         said = {key: value for key, value in vars(options).items() if value is None or isinstance(value, str)}
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     return COULD_NOT_READ if snapshot.unseen else FINDINGS if findings else WELL
 
 
-def _ignored(text: str) -> set[Fault]:
+def _ignored_faults(text: str) -> set[Fault]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in list(Fault)]
     if unknown:

@@ -135,7 +135,7 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
     if options.no_wait:
         if instances:
             say(f"callers may call them for {left} s more; then they may be stopped")
-        return _complain_of([*complaints, *unsettled(named.unseen, "this list may be older than that")])
+        return _print_complaints([*complaints, *unsettled(named.unseen, "this list may be older than that")])
     if named.unseen:
         younger_at = asked_at + _CACHES_OF_A_SERVER * drain.server_cache_seconds
         left = max(left, math.ceil(younger_at - time.monotonic()))
@@ -156,7 +156,7 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
         say(f"safe: they were out of service for {total} s, and no caller knows them any more")
     elif not complaints:
         say("safe: Eureka lists them no more")
-    return _complain_of(complaints)
+    return _print_complaints(complaints)
 
 
 def servers_named_twice(peers: Peers) -> dict[str, str]:
@@ -247,7 +247,7 @@ def unfinished(results: Sequence[StatusByServer]) -> list[str]:
     return [*found, *unknown]
 
 
-def _complain_of(complaints: Sequence[str]) -> int:
+def _print_complaints(complaints: Sequence[str]) -> int:
     for sentence in complaints:
         complain(f"eurekube drain: not safe: {sentence}")
     return 1 if complaints else 0

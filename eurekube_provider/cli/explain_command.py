@@ -202,7 +202,7 @@ def _explained(
             f"{one.namespace}/{one.name}": one for one in map(asked, inventory.kubernetes.syncers) if one
         }
     problems = {
-        one.manager.name: str(one.problem) if one in said else _whole(one.problem)
+        one.manager.name: str(one.problem) if one in said else _problem_sentence(one.problem)
         for one in comparisons
         if one.problem
     }
@@ -303,7 +303,7 @@ def _mirror_blocks(mirrored: Sequence[MirrorExplanation]) -> Iterable[Block]:
         )
         yield Line.of(f"{service}, {_counted(one)}", indent=2)
         if one.mirror_state.problem:
-            yield Line.of(_whole(one.mirror_state.problem), Tone.MID, 2)
+            yield Line.of(_problem_sentence(one.mirror_state.problem), Tone.MID, 2)
         for each in one.instances[:MOST_EXPLAINED]:
             place = f" at {each.address}" if each.address else ""
             state = Cell(str(each.shown), _SHOWN_TONES.get(each.shown, Tone.GOOD))
@@ -315,7 +315,7 @@ def _mirror_blocks(mirrored: Sequence[MirrorExplanation]) -> Iterable[Block]:
         yield Line.of("")
 
 
-def _whole(problem: Problem) -> str:
+def _problem_sentence(problem: Problem) -> str:
     return f"{problem.reason}: {problem.text}"
 
 

@@ -167,7 +167,7 @@ def _free(peers: Peers, application: str) -> list[Instance]:
         )
     others = [one for one in there if one.owner]
     for one in others[:_FIRST]:
-        complain(f"eurekube import: left out {'/'.join(one.key)}, which belongs to {_whose(one)}")
+        complain(f"eurekube import: left out {'/'.join(one.key)}, which belongs to {_owner_phrase(one)}")
     if len(others) > _FIRST:
         complain(f"eurekube import: left out {len(others) - _FIRST} more that belong to others")
     named = read_named(peers, [one for one in there if not one.owner])
@@ -182,14 +182,14 @@ def _free(peers: Peers, application: str) -> list[Instance]:
     if not free and not others:
         raise RegistryRejected(f"nothing of {application!r} can be imported: see what was left out")
     if not free:
-        owners = sorted({_whose(one) for one in others})
+        owners = sorted({_owner_phrase(one) for one in others})
         raise RegistryRejected(
             f"nothing of {application!r} can be imported: all of it belongs to {listed(owners, _FIRST)}"
         )
     return free
 
 
-def _whose(instance: Instance) -> str:
+def _owner_phrase(instance: Instance) -> str:
     owner = parse_owner(instance.owner)
     if isinstance(owner, ClusterOwner):
         return f"the EurekaSyncer {owner.namespace}/{owner.syncer} of the cluster {owner.cluster}"

@@ -76,8 +76,8 @@ def explain(observed: Observation, now_ms: float) -> Explanation:
     instance, manager = observed.instance, observed.manager
     facts = [
         ("not safe", _not_safe(observed)),
-        ("kept by", _kept_by(instance, manager)),
-        ("callers", _callers(instance)),
+        ("kept by", _manager_sentence(instance, manager)),
+        ("callers", _address_for_callers(instance)),
         *(_facts_of_renewals(observed, now_ms) if kind_of(instance).renewals else ()),
         ("in Kubernetes", _in_kubernetes(observed)),
         ("its operator says", observed.operator_message),
@@ -109,14 +109,14 @@ def _not_safe(observed: Observation) -> str:
     return ""
 
 
-def _kept_by(instance: Instance, manager: Manager) -> str:
+def _manager_sentence(instance: Instance, manager: Manager) -> str:
     if manager.kind is ManagerKind.ITSELF:
         kind = kind_of(instance).name
         return f"itself: its own {kind} client, or a person, registered it, and Eurekube leaves it alone"
     return f"{manager} (owner {instance.owner})"
 
 
-def _callers(instance: Instance) -> str:
+def _address_for_callers(instance: Instance) -> str:
     if instance.unreadable and not instance.host_name:
         return ""  # nothing of it could be read
     scheme, port = (

@@ -176,7 +176,7 @@ class _Explainer:
         self._policy = AddressPolicy(_EVERYWHERE, (), world.own)
         self._conditions: Mapping[str, Object] = conditions_of(item)
         self._endpoints = shown_endpoints(
-            one for one in world.slices if _is_of(one, mirror_state, application)
+            one for one in world.slices if _is_endpoint_slice_of(one, mirror_state, application)
         )
         self._holders = {one.address: one.instance_id for one in self._endpoints}
 
@@ -186,11 +186,11 @@ class _Explainer:
         for one in self._endpoints:
             by_id.setdefault(one.instance_id, []).append(one)
         for instance in there:
-            yield self._listed(instance, by_id.pop(instance.instance_id, []))
+            yield self._explain_listed(instance, by_id.pop(instance.instance_id, []))
         for instance_id, endpoints in by_id.items():
             yield self._unlisted(instance_id, endpoints)
 
-    def _listed(self, instance: Instance, endpoints: Sequence[MirrorEndpoint]) -> ShownInstance:
+    def _explain_listed(self, instance: Instance, endpoints: Sequence[MirrorEndpoint]) -> ShownInstance:
         key, address = instance.instance_id, ", ".join(one.address for one in endpoints)
         if any(one.is_ready for one in endpoints):
             return ShownInstance(key, Shown.CALLED, address)
@@ -222,7 +222,7 @@ class _Explainer:
         if mirror is None:
             return self._mirror_state.why
         if is_own_instance(mirror, instance, self._cluster):
-            return self._why_echo(instance)
+            return self._why_own_instance(instance)
         holder = self._holders.get(instance.ip_address)
         if holder is not None:
             return f"its address is shown for {holder} already: two registrations of one process"
@@ -241,7 +241,7 @@ class _Explainer:
             return f"its mirror is {self._mirror_state.state}: {self._mirror_state.why}"
         return _NOT_YET
 
-    def _why_echo(self, instance: Instance) -> str:
+    def _why_own_instance(self, instance: Instance) -> str:
         manager = manager_of(instance, self._cluster.name)
         if (instance.owner or "").startswith(f"cluster/{self._cluster.name}/"):
             return f"{manager} of this cluster registered it: what this cluster registers is never mirrored"
@@ -262,7 +262,7 @@ class _Explainer:
         return ""
 
 
-def _is_of(item: Object, mirror_state: MirrorState, application: str) -> bool:
+def _is_endpoint_slice_of(item: Object, mirror_state: MirrorState, application: str) -> bool:
     metadata = item["metadata"]
     return (
         metadata["namespace"] == mirror_state.namespace

@@ -36,13 +36,17 @@ def in_first_family(service: Object, slices: Iterable[Object]) -> tuple[list[Obj
     for family, those in filled.items():
         if "" in taken and (count := _count(those, without_pod=True)):
             left_out.append(f"{counted(count, 'endpoint')} without a pod at an {family} address")
-        rest = [{**one, "endpoints": _others(one["endpoints"], taken)} for one in those] if found else those
+        rest = (
+            [{**one, "endpoints": _endpoints_not_taken(one["endpoints"], taken)} for one in those]
+            if found
+            else those
+        )
         found += [one for one in rest if one["endpoints"]]
         taken.update(pod_of(endpoint) for one in rest for endpoint in one["endpoints"])
     return found, left_out
 
 
-def _others(endpoints: Iterable[Object], taken: Collection[str]) -> list[Object]:
+def _endpoints_not_taken(endpoints: Iterable[Object], taken: Collection[str]) -> list[Object]:
     return [endpoint for endpoint in endpoints if pod_of(endpoint) not in taken]
 
 

@@ -217,10 +217,10 @@ def _reason_and_message(view: GateView) -> tuple[GateReason, str]:
         if view.is_listed and not view.is_in_doubt:
             return GateReason.NOT_WANTED, "the pod's endpoint cannot be registered"
         return GateReason.REGISTERING, "the pod is not registered yet"
-    return _said_of_eureka(view)
+    return _state_by_eureka(view)
 
 
-def _said_of_eureka(view: GateView) -> tuple[GateReason, str]:
+def _state_by_eureka(view: GateView) -> tuple[GateReason, str]:
     since = view.known_since
     if view.is_away and not view.shown_since:
         if view.gate.when_eureka_is_away is WhenEurekaIsAway.OPEN:

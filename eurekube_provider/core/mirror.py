@@ -156,29 +156,29 @@ class _MirrorReader:
         service_name = str(spec.get("serviceName") or APPLICATION_PLACE)
         is_headless = bool(spec.get("headless"))
         if bool(application) == bool(pattern):
-            raise self._wrong("name one application, or a pattern with an allow list")
+            raise self._error("name one application, or a pattern with an allow list")
         if application and (problem := name_problem(application)):
-            raise self._wrong(f"spec.application {application!r} {problem}")
+            raise self._error(f"spec.application {application!r} {problem}")
         if pattern and not allow:
-            raise self._wrong(
+            raise self._error(
                 "spec.allow is missing: anyone who registers in Eureka would make Services here by any name;"
                 " list the applications that are meant"
             )
         if pattern and attach_to:
-            raise self._wrong("spec.attachTo needs spec.application: one Service shows one application")
+            raise self._error("spec.attachTo needs spec.application: one Service shows one application")
         if pattern and APPLICATION_PLACE not in service_name:
-            raise self._wrong(
+            raise self._error(
                 f"spec.serviceName is {service_name!r}: with a pattern it must contain {APPLICATION_PLACE},"
                 " so that each application has a Service of its own"
             )
         if attach_to and is_headless:
-            raise self._wrong("spec.headless is for a Service that the mirror makes, not with spec.attachTo")
+            raise self._error("spec.headless is for a Service that the mirror makes, not with spec.attachTo")
         port = ServicePort(str(spec.get("portName") or "http"), self._number("port", 80))
         secure = ServicePort(
             str(spec.get("securePortName") or "https"), self._number("securePort", 443), "https"
         )
         if port.name == secure.name or port.number == secure.number:
-            raise self._wrong("port and securePort must differ, by number and by name")
+            raise self._error("port and securePort must differ, by number and by name")
         form = MirrorForm.HEADLESS if is_headless else MirrorForm.CLUSTER_IP
         return Mirror(
             namespace=self._metadata["namespace"],
@@ -189,8 +189,8 @@ class _MirrorReader:
             eureka=spec.get("eureka") or DEFAULT_CONNECTION,
             form=MirrorForm.ATTACHED if attach_to else form,
             service_name=service_name,
-            service_labels=self._given("serviceLabels"),
-            service_annotations=self._given("serviceAnnotations"),
+            service_labels=self._extra_metadata("serviceLabels"),
+            service_annotations=self._extra_metadata("serviceAnnotations"),
             attach_to=attach_to,
             port=port,
             secure_port=secure,
@@ -202,24 +202,24 @@ class _MirrorReader:
             is_paused=bool(spec.get("paused")),
         )
 
-    def _given(self, field_name: str) -> Mapping[str, str]:
+    def _extra_metadata(self, field_name: str) -> Mapping[str, str]:
         written: Mapping[str, str] = self._spec.get(field_name) or EMPTY
         for key in written:
             if key.startswith(OWN_PREFIX) or key == MANAGED_BY:
-                raise self._wrong(f"spec.{field_name} has {key!r}, which is the mirror's own")
+                raise self._error(f"spec.{field_name} has {key!r}, which is the mirror's own")
         return written
 
     def _number(self, field_name: str, default: int) -> int:
         value = self._spec.get(field_name, default)
         if not isinstance(value, int) or value < 1:
-            raise self._wrong(f"spec.{field_name} is {value!r}: it must be a whole number from 1 on")
+            raise self._error(f"spec.{field_name} is {value!r}: it must be a whole number from 1 on")
         return value
 
     def _networks(self, written: Sequence[Any]) -> tuple[Network, ...]:
         try:
             return networks_of(map(str, written))
         except ValueError as error:
-            raise self._wrong(f"spec.allowedCIDRs: {error}") from None
+            raise self._error(f"spec.allowedCIDRs: {error}") from None
 
-    def _wrong(self, sentence: str) -> ConfigurationError:
+    def _error(self, sentence: str) -> ConfigurationError:
         return ConfigurationError(f"{self._where}: {sentence}")

@@ -41,7 +41,7 @@ def ambiguity(address: str) -> str:
     """
     if not address[:1].isdigit() or _SIMPLE.fullmatch(address) or not _OLD_FORM.fullmatch(address):
         return ""
-    *leading, last = map(_part, address.split("."))
+    *leading, last = map(_parse_part, address.split("."))
     if any(one > 255 for one in leading) or last >= 256 ** (4 - len(leading)):
         return ""  # nobody takes it for an address
     number = last + sum(one << (24 - 8 * place) for place, one in enumerate(leading))
@@ -60,7 +60,7 @@ def check_address(address: str) -> None:
         raise InvalidInstance("ip_address", f"{address!r} {problem}")
 
 
-def _part(text: str) -> int:
+def _parse_part(text: str) -> int:
     if text[:2].lower() == "0x":
         return int(text, 16)
     if text.startswith("0") and set(text) <= set("01234567"):

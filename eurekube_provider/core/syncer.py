@@ -366,12 +366,12 @@ class _SyncerReader:
         selector = self._selector()
         application = spec.get("application") or selector.app
         if not application:
-            raise self._wrong("spec.application is missing: the selector has no app to take the name from")
+            raise self._error("spec.application is missing: the selector has no app to take the name from")
         if problem := name_problem(application):
-            raise self._wrong(f"the application's name {application!r} {problem}")
+            raise self._error(f"the application's name {application!r} {problem}")
         for field_name in _TEXTS:
             if problem := text_problem(spec.get(field_name) or ""):
-                raise self._wrong(f"spec.{field_name} {problem}")
+                raise self._error(f"spec.{field_name} {problem}")
         lease = spec.get("lease") or {}
         vip_address = spec.get("vipAddress") or application.lower()
         return Syncer(
@@ -413,7 +413,7 @@ class _SyncerReader:
         try:
             return Selector.from_object(self._syncer)
         except ConfigurationError as error:
-            raise self._wrong(str(error)) from None
+            raise self._error(str(error)) from None
 
     def _keyed(self, field_name: str) -> Mapping[str, str]:
         """Return a field whose keys are metadata keys."""
@@ -425,7 +425,7 @@ class _SyncerReader:
                 check_metadata_key(key)
             check_metadata(written)
         except InvalidInstance as error:
-            raise self._wrong(f"spec.{field_name}: {error}") from None
+            raise self._error(f"spec.{field_name}: {error}") from None
         return written
 
     def _gate(self) -> ReadinessGate:
@@ -434,7 +434,7 @@ class _SyncerReader:
         is_number = isinstance(seconds, int) and not isinstance(seconds, bool) and seconds >= 0
         if seconds != COMPUTED and not is_number:
             sentence = f"spec.readinessGate.callersSeconds is {seconds!r}; it must be {COMPUTED} or seconds"
-            raise self._wrong(sentence)
+            raise self._error(sentence)
         when = self._choice("whenEurekaIsAway", WhenEurekaIsAway, WhenEurekaIsAway.WAIT, "readinessGate")
         return ReadinessGate(None if seconds == COMPUTED else seconds, when)
 
@@ -446,7 +446,7 @@ class _SyncerReader:
 
     def _refuse_reserved(self, field_name: str, written: str, key: str) -> None:
         if key.startswith(RESERVED_PREFIX):
-            raise self._wrong(
+            raise self._error(
                 f"spec.{field_name} has {written!r}: metadata keys that start with {RESERVED_PREFIX} are"
                 " Eurekube's own"
             )
@@ -460,7 +460,7 @@ class _SyncerReader:
         except ValueError:
             allowed = [str(item) for item in kind]
             listed = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
-            raise self._wrong(f"spec.{field_name} is {value!r}; it must be {listed}") from None
+            raise self._error(f"spec.{field_name} is {value!r}; it must be {listed}") from None
 
-    def _wrong(self, sentence: str) -> ConfigurationError:
+    def _error(self, sentence: str) -> ConfigurationError:
         return ConfigurationError(f"{self._where}: {sentence}")

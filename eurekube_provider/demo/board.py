@@ -183,9 +183,9 @@ class Board:
                     held = self._peers.read(application.upper(), row.instance_id)
                 except RegistryError:
                     continue
-                self._seen(row, held.status.value if held else "-")
+                self._note_status(row, held.status.value if held else "-")
 
-    def _seen(self, row: Row, status: str) -> None:
+    def _note_status(self, row: Row, status: str) -> None:
         now = time.monotonic()
         with self._lock:
             row.eureka = status

@@ -118,13 +118,13 @@ class Story:
         with Board(self._access, self._peers, NAMESPACE, APP, PORT, uid[:8], live) as board:
             self._board, self._samples = board, board.samples
             try:
-                self._tell_of_pods(board)
+                self._pods_chapter(board)
                 if not keep:
                     self._delete_syncer()
             finally:
                 self._board = None
 
-    def _tell_of_pods(self, board: Board) -> None:
+    def _pods_chapter(self, board: Board) -> None:
         workload = self._stage.workload
         if self._billing is not None:
             board.follow(self._billing.application.lower(), self._billing)

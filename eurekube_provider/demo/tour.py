@@ -36,7 +36,7 @@ def run_tour(*, keep: bool, picture: Path | None) -> int:
     logging.getLogger("eurekube_provider").addHandler(logging.NullHandler())
     with Interruption() as interruption:
         try:
-            checks = _tell(interruption, keep=keep, picture=picture)
+            checks = _run_story(interruption, keep=keep, picture=picture)
         except (StoryFailed, EurekubeError) as error:
             print(f"demo FAILED: {error}", file=sys.stderr)
             return 1
@@ -51,7 +51,7 @@ def run_tour(*, keep: bool, picture: Path | None) -> int:
     return 0
 
 
-def _tell(interruption: Interruption, *, keep: bool, picture: Path | None) -> int:
+def _run_story(interruption: Interruption, *, keep: bool, picture: Path | None) -> int:
     from eurekube_provider.demo.embedded import EmbeddedStage  # takes a second: a signal may come meanwhile
     from eurekube_provider.demo.story import Story, own_environment
 

@@ -77,7 +77,7 @@ def _renewed_at(
     """
     times: list[float] = []
     for peers, listed in eurekas:
-        ours = [one for one in listed if _is_of(one, uid, namespaces)]
+        ours = [one for one in listed if _is_of_operator(one, uid, namespaces)]
         ours.sort(key=lambda one: one.lease_ends_ms or 0, reverse=True)
         for one in ours[:MOST_READ]:
             with suppress(RegistryError):
@@ -87,7 +87,7 @@ def _renewed_at(
     return max(times, default=None)
 
 
-def _is_of(one: Instance, uid: str, namespaces: Collection[str]) -> bool:
+def _is_of_operator(one: Instance, uid: str, namespaces: Collection[str]) -> bool:
     owner = parse_owner(one.owner)
     if not isinstance(owner, ClusterOwner) or not uid or one.metadata.get(CLUSTER_UID_KEY) != uid:
         return False

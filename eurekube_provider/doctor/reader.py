@@ -161,14 +161,14 @@ def read_snapshot(settings: Settings) -> Snapshot:
         workloads=tuple(workloads),
         pods=pods,
         eurekas=eurekas,
-        has_sleep=_minor(version) >= 30,
+        has_sleep=_minor_version(version) >= 30,
         operators=operators,
         unread=frozenset(unread),
         unseen=tuple(unseen),
     )
 
 
-def _minor(version: Object) -> int:
+def _minor_version(version: Object) -> int:
     found = re.match(r"\d+", str(version.get("minor") or ""))
     return int(found[0]) if found else 0
 

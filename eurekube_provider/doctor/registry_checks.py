@@ -67,7 +67,7 @@ def self_registered_findings(
     :param pods: the cluster's pods by address, without those that share their node's.
     """
     found: dict[str, Instance] = {}
-    beside = [one for those in others.values() for one in those if _is_called(one, syncer)]
+    beside = [one for those in others.values() for one in those if _has_name_of(one, syncer)]
     for each in slices if beside else ():
         ports = {port.get("port") for port in each.get("ports") or ()}
         for endpoint in each.get("endpoints") or ():
@@ -96,7 +96,7 @@ def self_registered_findings(
         )
 
 
-def _is_called(instance: Instance, syncer: Syncer) -> bool:
+def _has_name_of(instance: Instance, syncer: Syncer) -> bool:
     names = {instance.application.lower(), *_vips(instance)}
     return bool({name.lower() for name in names} & syncer.names)
 
@@ -126,8 +126,8 @@ def host_name_findings(
         workload = pod.workload if pod is not None and not one.owner else None
         yield Finding(
             Fault.UNRESOLVABLE_HOST_NAME,
-            workload.subject if workload else _named(one),
-            f"{_named(one)} has the host name {host}, which only the cluster can resolve",
+            workload.subject if workload else _instance_name(one),
+            f"{_instance_name(one)} has the host name {host}, which only the cluster can resolve",
             f"have the client register its address: {PREFER_ADDRESS}=true"
             if workload
             else "register it with its address as host name",
@@ -149,7 +149,7 @@ def secure_port_findings(instances: Iterable[Instance]) -> Iterator[Finding]:
         if one.secure_port.enabled and one.port.enabled and one.secure_port.number == one.port.number:
             yield Finding(
                 Fault.SECURE_PORT_BY_MISTAKE,
-                _named(one),
+                _instance_name(one),
                 f"its port {one.port.number} is offered for http and for https, and Spring calls https",
                 "switch one of them off: eureka.instance.secure-port-enabled or"
                 " eureka.instance.non-secure-port-enabled, or the registration's secure port",
@@ -296,5 +296,5 @@ def disagreement_findings(name: str, disagreements: Sequence[Disagreement]) -> I
     )
 
 
-def _named(instance: Instance) -> str:
+def _instance_name(instance: Instance) -> str:
     return f"{instance.application} {instance.instance_id}"

@@ -186,7 +186,7 @@ def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
             "run the operator, and have it watch this namespace (--watch-namespace)",
         )
         return
-    reported = [one for kind, one in conditions.items() if kind not in _REPORTED_OTHERWISE and _holds(one)]
+    reported = [one for kind, one in conditions.items() if kind not in _REPORTED_OTHERWISE and _is_true(one)]
     left_out = [one for one in reported if one["type"] == ConditionType.ENDPOINTS_LEFT_OUT]
     reported = [one for one in reported if one not in left_out]
     ready = conditions[ConditionType.READY]
@@ -202,5 +202,5 @@ def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
         yield Finding(fault, subject_of(syncer), said, remedy)
 
 
-def _holds(condition: Object) -> bool:
+def _is_true(condition: Object) -> bool:
     return str(condition["status"]) == "True"

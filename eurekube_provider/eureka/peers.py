@@ -289,11 +289,11 @@ class Peers:
         )
         failures = dict(fan_out.failures)
         for peer in left_behind:
-            failures[peer.url] = self._left_behind(peer, "did not answer when others did")
+            failures[peer.url] = self._not_awaited(peer, "did not answer when others did")
             self._avoided.add(peer, "is slow", failures[peer.url])
         for peer in avoided:
             if peer.url not in fan_out.answers and peer.url not in failures:
-                failures[peer.url] = self._left_behind(peer, "has not answered lately")
+                failures[peer.url] = self._not_awaited(peer, "has not answered lately")
         return fan_out.answers, failures
 
     def _ask_one(self, fan_out: FanOut[_T], peer: Peer) -> None:
@@ -305,7 +305,7 @@ class Peers:
             self._avoided.add(peer, "does not answer", found)
 
     @staticmethod
-    def _left_behind(peer: Peer, why: str) -> RegistrySilent:
+    def _not_awaited(peer: Peer, why: str) -> RegistrySilent:
         return RegistrySilent(f"{peer.url} {why}, and was not waited for", url=peer.url)
 
     def everywhere(

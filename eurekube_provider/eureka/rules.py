@@ -66,7 +66,7 @@ def judge_listed(record: Record, listed: Instance | None) -> Listed:
     held = record.held
     if record.touched_at is not None or held is listed:
         return Listed.NOTHING
-    if held is None or listed is None or not _agree(held, listed):
+    if held is None or listed is None or not _are_equal(held, listed):
         return Listed.DOUBT if record.is_firm else Listed.NEWS
     is_older = record.is_firm and held.last_dirty_timestamp_ms != listed.last_dirty_timestamp_ms
     return Listed.NOTHING if is_older else Listed.SAME
@@ -334,7 +334,7 @@ def is_overtaken_everywhere(held: Mapping[str, Instance | None], ours: Instance)
     )
 
 
-def _agree(one: Instance, other: Instance) -> bool:
+def _are_equal(one: Instance, other: Instance) -> bool:
     return one.owner == other.owner and one.status is other.status and same_contents(one, other)
 
 

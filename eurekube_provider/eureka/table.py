@@ -71,9 +71,9 @@ class Table:
         """Notify the owners of these instances, and owners in an application in which one of them
         registered itself.
         """
-        self.tell({one.owner for one in instances} | self._owners_beside(instances))
+        self.tell({one.owner for one in instances} | self._owners_of_same_applications(instances))
 
-    def _owners_beside(self, instances: Iterable[Instance]) -> set[str | None]:
+    def _owners_of_same_applications(self, instances: Iterable[Instance]) -> set[str | None]:
         names = {one.application for one in instances if one.owner is None}
         return {one.owner for name in names for one in self.application(name)}
 
@@ -101,7 +101,7 @@ class Table:
             it.
         """
         with self._changing(key) as record:
-            self._leaves(record, is_forgotten=is_forgotten)
+            self._mark_gone(record, is_forgotten=is_forgotten)
 
     def unseen(self, key: Key) -> None:
         """Remove an instance that no server holds; the next list that shows it is believed."""
@@ -121,7 +121,7 @@ class Table:
             self._forget_lost(record)
             if instance.is_leaving and len(self._urls) > 1:
                 record.overridden_at = self.clock()  # an OUT_OF_SERVICE of ours that may come late
-            self._leaves(record)
+            self._mark_gone(record)
             if not is_certain or record.sent or record.status_sent or record.looks:
                 self._look(record, newest, former, is_removed=True)
 
@@ -154,12 +154,12 @@ class Table:
         with self._lock:
             for record in [self._records[key] for key in self._lost_by_owner.get(owner, ())]:
                 self._forget_lost(record, owner)
-                self._tidy(record)
+                self._drop_if_blank(record)
             for record in [self._records[key] for key in self._lost_overrides]:
                 lost = record.lost_override
                 if lost is not None and lost.owner == owner and record.key not in wanted:
                     self._forget_override(record)
-                    self._tidy(record)
+                    self._drop_if_blank(record)
 
     def unanswered(self, sent: Instance) -> None:
         """Remember a write that got no answer, be it a registration or an override.
@@ -223,7 +223,7 @@ class Table:
                 record.looks = {place: one for place, one in planned.items() if one is not None} or None
                 if record.looks is None:
                     self._looked_for.pop(record.key, None)
-                    self._tidy(record)
+                    self._drop_if_blank(record)
 
     def accepted(self, url: str, instances: Iterable[Instance]) -> None:
         """Note that a server accepted the renewals of these instances; only stacks' are remembered."""
@@ -426,7 +426,7 @@ class Table:
                 record.former_owners = frozenset()
                 self._forget_override(record)
                 self._forget_lost(record)
-                self._tidy(record)
+                self._drop_if_blank(record)
 
     def get(self, key: Key) -> Instance | None:
         """Return the instance of a key; None for none."""
@@ -537,8 +537,8 @@ class Table:
                 elif said is Listed.NEWS:
                     left += [record.held] if record.held is not None else []
                     self._drop(record, is_forgotten=is_forgotten)
-                    self._tidy(record)
-        self.tell(self._owners_beside(left))
+                    self._drop_if_blank(record)
+        self.tell(self._owners_of_same_applications(left))
         return news, doubts
 
     def _held(self, keys: Iterable[Key]) -> list[Instance]:
@@ -570,7 +570,7 @@ class Table:
         self._hold(record, instance)
         record.is_firm, record.touched_at = True, self.clock()
 
-    def _leaves(self, record: Record, *, is_forgotten: bool = False) -> None:
+    def _mark_gone(self, record: Record, *, is_forgotten: bool = False) -> None:
         record.touched_at, record.spreading = self.clock(), None
         self._drop(record, is_forgotten=is_forgotten)
 
@@ -594,7 +594,7 @@ class Table:
         if len(self._looked_for) > MOST_LOOKED_FOR:
             oldest = self._looked_for.pop(next(iter(self._looked_for)))
             oldest.looks = None
-            self._tidy(oldest)
+            self._drop_if_blank(oldest)
 
     def _forget_lost(self, record: Record, owner: str = "") -> None:
         """Forget the lost instance of an owner, by default of any owner, so that it is not restored."""
@@ -612,7 +612,7 @@ class Table:
             record.lost_override = None
             self._lost_overrides.discard(record.key)
 
-    def _tidy(self, record: Record) -> None:
+    def _drop_if_blank(self, record: Record) -> None:
         if record.is_blank():
             self._records.pop(record.key, None)
 
@@ -627,7 +627,7 @@ class Table:
     def _purge(self, now: float) -> None:
         for record in [record for record in self._expiring.values() if not record.expire(now)]:
             del self._expiring[record.key]
-            self._tidy(record)
+            self._drop_if_blank(record)
         self._spreading = {key: one for key, one in self._spreading.items() if one.spreading is not None}
         self._purge_from = max(FEWEST_TO_PURGE, 2 * len(self._expiring))
 

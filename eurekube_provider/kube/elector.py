@@ -245,7 +245,7 @@ class Elector:
                     if self._stopped.is_set():
                         return
                     is_logged = False
-                    if self._is_news(event):
+                    if self._is_other_holder(event):
                         self._wake.set()
             except KubernetesError as error:
                 if not is_logged and error.status_code is not None:
@@ -256,7 +256,7 @@ class Elector:
                 _log.exception("failed to watch the Lease")
             self._stopped.wait(self._timing.retry_period_seconds * random.uniform(0.5, 1.0))  # noqa: S311
 
-    def _is_news(self, event: Object) -> bool:
+    def _is_other_holder(self, event: Object) -> bool:
         holder = _spec(event["object"]).get("holderIdentity") or ""
         return event["type"] == "DELETED" or (holder != self.identity and (not holder or self._holds))
 

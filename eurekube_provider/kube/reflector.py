@@ -217,9 +217,9 @@ class Reflector:
             for key, item in fresh.items():
                 old = before.pop(key, None)
                 if old != item:
-                    self._tell(old, item)
+                    self._notify(old, item)
             for old in before.values():
-                self._tell(old, None)
+                self._notify(old, None)
         self._version = str(page["metadata"]["resourceVersion"])
         self.failure, self._current_from = None, time.monotonic()
         self._denied = None
@@ -268,7 +268,7 @@ class Reflector:
             if kept is not None:
                 self._objects[key] = kept
         if old != kept:
-            self._tell(old, kept)
+            self._notify(old, kept)
 
     def _run(self) -> None:
         failures = 0
@@ -347,7 +347,7 @@ class Reflector:
         if self._current_from is None:
             self._current_from = time.monotonic() + SETTLE_SECONDS
 
-    def _tell(self, old: Object | None, new: Object | None) -> None:
+    def _notify(self, old: Object | None, new: Object | None) -> None:
         if not self._stopped.is_set():
             self._listener(old, new)
 

@@ -307,7 +307,7 @@ def _is_unread(found: ConditionInput, problems: Problems) -> Ready | None:
         "what Eureka holds is not known before it was read, and nothing is changed until then; wanted there:"
         f" {counted(found.wanted)} of {found.application}"
     )
-    return False, _going_on(next(iter(problems.values())), f"; {more}")
+    return False, _with_suffix(next(iter(problems.values())), f"; {more}")
 
 
 def _is_not_asked(found: ConditionInput, problems: Problems) -> Ready | None:
@@ -315,7 +315,7 @@ def _is_not_asked(found: ConditionInput, problems: Problems) -> Ready | None:
     if not any(reason in problems for reason in _NOT_ASKED):
         return None
     first = next(iter(problems.values()))
-    return False, _going_on(first, f"; by what is known, {held(found.there)}")
+    return False, _with_suffix(first, f"; by what is known, {held(found.there)}")
 
 
 def _is_refused(found: ConditionInput, problems: Problems) -> Ready | None:
@@ -324,7 +324,7 @@ def _is_refused(found: ConditionInput, problems: Problems) -> Ready | None:
     more = held(found.there)
     if found.there:
         more += ": renewed until its endpoint is seen terminating, and nothing new is registered"
-    return False, _going_on(problems[found.failure.reason], f"; {more}")
+    return False, _with_suffix(problems[found.failure.reason], f"; {more}")
 
 
 def _has_no_service(found: ConditionInput, problems: Problems) -> Ready | None:
@@ -332,7 +332,7 @@ def _has_no_service(found: ConditionInput, problems: Problems) -> Ready | None:
     if reason is None:
         return None
     waits = f", {found.braked.message}" if found.braked else ""
-    return False, _going_on(problems[reason], f"; {held(found.there)}{waits}")
+    return False, _with_suffix(problems[reason], f"; {held(found.there)}{waits}")
 
 
 def _is_braked(found: ConditionInput, problems: Problems) -> Ready | None:
@@ -393,7 +393,7 @@ READY_RULES: tuple[Callable[[ConditionInput, Problems], Ready | None], ...] = (
 """The rules of the condition Ready: the first rule that applies decides."""
 
 
-def _going_on(problem: Problem, more: str) -> Problem:
+def _with_suffix(problem: Problem, more: str) -> Problem:
     return replace(problem, message=problem.message + more)
 
 

@@ -154,7 +154,7 @@ class RunReport:
                 not self._was_printed
                 or any(self._failures(owner) for owner in self._entries)
                 or any(report.synced.reason in _FAILED for report in self._reports.values())
-                or any(not self._was_seen(owner) for owner in self._keys)
+                or any(not self._is_known_owner(owner) for owner in self._keys)
                 or any(one.has_failed for one in self._mirrors.values())
             )
 
@@ -231,7 +231,7 @@ class RunReport:
         key = self._keys.get(owner)
         return key in self._deleted and key not in self._reports and not self._failures(owner)
 
-    def _was_seen(self, owner: str) -> bool:
+    def _is_known_owner(self, owner: str) -> bool:
         key = self._keys[owner]
         return owner in self._entries or key in self._reports or key in self._deleted
 
@@ -243,7 +243,7 @@ class RunReport:
         if key is None:
             return None
         report = self._reports.get(key)
-        if report is None and self._was_seen(owner):
+        if report is None and self._is_known_owner(owner):
             return None  # on its way out: its instances go, and nothing is said of them
         if report is None:
             return _NOT_LOOKED_AT

@@ -62,7 +62,7 @@ class GatedPods(ReflectorGroup):
         is_node_ready: Callable[[str], bool],
     ) -> None:
         super().__init__(
-            Reflector(access, PODS, trim_gated_pod, self._saw, namespace) for namespace in namespaces
+            Reflector(access, PODS, trim_gated_pod, self._pod_changed, namespace) for namespace in namespaces
         )
         self._changed = changed
         self._is_node_ready = is_node_ready
@@ -101,7 +101,7 @@ class GatedPods(ReflectorGroup):
         seen = {key for key, pod in opening if pod["is_ready"] or self._is_node_ready(pod["node"])}
         return frozenset(seen.union(key_of(pod) for pod, _ in self.held()))
 
-    def _saw(self, old: Object | None, new: Object | None) -> None:
+    def _pod_changed(self, old: Object | None, new: Object | None) -> None:
         subject = new or old
         if subject is None:
             return

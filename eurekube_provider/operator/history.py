@@ -131,7 +131,7 @@ class ReconcileHistory:
             self._refused[key] = frozenset(refused)
             for change in outcome.done[-MOST_CHANGES:]:
                 instance = change.instance
-                why = _why_done(change)
+                why = _reason_of_change(change)
                 cause = without_names(instance, why)
                 self._recent.append(RecentChange(now, _DONE[change.action], *instance.key, key, why, cause))
             for refused_key, one in refused.items():
@@ -205,7 +205,7 @@ def _still_differing(plan: Plan, outcome: Outcome, held: str) -> list[Difference
     return list(rest.values())
 
 
-def _why_done(change: Change) -> str:
+def _reason_of_change(change: Change) -> str:
     if change.action is Action.REGISTER:
         return f"{status_and_address(change.instance)} was not in Eureka"
     if change.action is Action.DEREGISTER or change.actual is None:

@@ -62,7 +62,7 @@ def progress(
     if is_stuck and is_stalled(item, why):
         return {STALLED: why}
     waits = conditions_of(item).get(RECONCILING)
-    if is_stuck and waits is not None and _holds(waits, why):
+    if is_stuck and waits is not None and _has_reason(waits, why):
         since = time_of(waits.get("lastTransitionTime"))
         if since is not None and (now - since).total_seconds() >= STALLED_SECONDS:
             return {STALLED: why}
@@ -71,8 +71,8 @@ def progress(
 
 def is_stalled(item: Mapping[str, Any], why: Problem) -> bool:
     """Return whether the status already says Stalled for this reason."""
-    return _holds(conditions_of(item).get(STALLED), why)
+    return _has_reason(conditions_of(item).get(STALLED), why)
 
 
-def _holds(condition: Mapping[str, Any] | None, why: Problem) -> bool:
+def _has_reason(condition: Mapping[str, Any] | None, why: Problem) -> bool:
     return condition is not None and condition["status"] == "True" and condition["reason"] == why.reason

@@ -312,14 +312,14 @@ class Reconciler:
         failure: EurekubeError | None = error
         ended = None
         if why or is_done:
-            ended = self._left_behind(decided, why) if why else self._taken_out(decided, outcome)
+            ended = self._left_behind(decided, why) if why else self._end_of_deletion(decided, outcome)
             failure = self._release(decided)
         said = None
         if failure is not None and item is not None:
             said = self.reports.ended_early(item, problem_of(failure), decided.registries)
         return SyncerResult(item, said, ended=ended, again_seconds=again_seconds, error=failure)
 
-    def _taken_out(self, decided: Decided, outcome: Outcome) -> Ended:
+    def _end_of_deletion(self, decided: Decided, outcome: Outcome) -> Ended:
         item, unlisted = decided.item, decided.situation.unlisted
         removed = [change.instance for steps in decided.decision.at.values() for change in steps.removals]
         instances = tuple(one for one in removed if one not in unlisted)

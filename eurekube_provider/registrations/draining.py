@@ -119,10 +119,10 @@ def leftovers_of_earlier_run(
     keys = list(places)
     if len(keys) > MOST_READ:
         listed = {one.key: one for one in peers.list_instances() if one.key in places}
-        suggested = [key for key in keys if _marks_left(places[key], listed.get(key), in_state, is_back)]
+        suggested = [key for key in keys if _leftover_marks(places[key], listed.get(key), in_state, is_back)]
         keys = [*keys[:2], *keys[-2:], *suggested[:MOST_READ]]
     held = read_each(peers, keys)
-    found = {key: _marks_left(places[key], have, in_state, is_back) for key, have in held.items()}
+    found = {key: _leftover_marks(places[key], have, in_state, is_back) for key, have in held.items()}
     marks: frozenset[str] = frozenset().union(*found.values())
     if _added(peers, places, held, in_state):
         marks |= {HALF_DONE}
@@ -164,7 +164,7 @@ def _added(
     return any(each is not None and is_added(each) for each in there.values())
 
 
-def _marks_left(
+def _leftover_marks(
     want: Instance,
     have: Instance | None,
     in_state: Mapping[Key, Instance],

@@ -39,7 +39,7 @@ def imported_instance(id_: str, owner: StackOwner, service_url: str, peers: Peer
     held = _held(id_, peers)
     if held is None:
         return None
-    asked = _asking_for(held) | {"application": held.application} | _managed(held, owner)
+    asked = _asking_for(held) | {"application": held.application} | _management_properties(held, owner)
     if held.owner == str(owner) and held.is_enforced and held.status in SETTABLE_STATUSES:
         asked["status"] = held.status.value  # else the next update would put it back into service
     checked = _require_usable(id_, check({}, asked | _owner_properties(owner, service_url)))
@@ -67,7 +67,7 @@ def imported_application(id_: str, owner: StackOwner, service_url: str, peers: P
     instances = {key: _own(one) for key, one in by_key.items()}
     renewers = {_renewer(one) for one in held}
     asked: Properties = {
-        **_managed(held[0], owner),
+        **_management_properties(held[0], owner),
         "application": held[0].application,
         "renewer": renewers.pop() if len(renewers) == 1 else SELF_RENEWED,
         "instances": instances,
@@ -178,7 +178,7 @@ def _asking_for(held: Instance) -> Properties:
     return written
 
 
-def _managed(held: Instance, owner: StackOwner) -> Properties:
+def _management_properties(held: Instance, owner: StackOwner) -> Properties:
     is_own = held.owner == str(owner)
     adopt = {} if is_own else {"on_conflict": OnConflict.ADOPT.value}
     return {"renewer": _renewer(held), **adopt}

@@ -96,7 +96,7 @@ def _flag(name: str, description: str, *at: str, default: bool, **more: Any) -> 
     return Property(name, Scope.CONTENTS, values.as_flag, description, at, bool, default, **more)
 
 
-def _of_lease(name: str, description: str) -> Property:
+def _lease_property(name: str, description: str) -> Property:
     return _whole_number(
         name, Scope.CONTENTS, 1, 86400, getattr(EurekaLease(), name), description, "lease", name
     )
@@ -188,8 +188,8 @@ PROPERTIES = (
     Property(
         "metadata", _CONTENTS, values.as_metadata, _METADATA, ("metadata",), dict, {}, default_text="none"
     ),
-    _of_lease("renewal_interval_seconds", "the time between two renewals"),
-    _of_lease("duration_seconds", _DURATION),
+    _lease_property("renewal_interval_seconds", "the time between two renewals"),
+    _lease_property("duration_seconds", _DURATION),
     *map(_url, ("home_page_url", "status_page_url", "health_check_url", "secure_health_check_url")),
     _required(
         "renewer",

@@ -106,7 +106,7 @@ class _Check:
         for each in PROPERTIES:
             if each.name != "instance_id":
                 default = each.default if each.derive is None else each.derive(self._result, self._news)
-                self._keep(each, default)
+                self._keep_value(each, default)
         self._metadata()
         self._lease()
         self._instance_id()
@@ -150,7 +150,7 @@ class _Check:
     def _instance_id(self) -> None:
         self._result[DEFAULT_ID] = "instance_id" not in self._news
         (described,) = (each for each in PROPERTIES if each.name == "instance_id")
-        self._keep(described, self._default_instance_id())
+        self._keep_value(described, self._default_instance_id())
         value = self._result.get("instance_id")
         if isinstance(value, str) and (problem := name_problem(value)):
             self._refuse("instance_id", f"{value!r} {problem}", problem)
@@ -165,7 +165,7 @@ class _Check:
         same = all(self._olds.get(name) == self._result[name] for name in ("application", "port"))
         return str(self._olds["instance_id"]) if same and completed(self._olds)[DEFAULT_ID] else default
 
-    def _keep(self, described: Property, default: Any) -> None:
+    def _keep_value(self, described: Property, default: Any) -> None:
         name, value = described.name, self._news.get(described.name)
         if value is None:
             if described.is_required:

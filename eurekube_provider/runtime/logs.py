@@ -64,7 +64,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name.removeprefix("eurekube_provider."),
             "message": record.getMessage(),
         }
-        line |= {f"_{key}" if key in line else key: value for key, value in _extra(record).items()}
+        line |= {f"_{key}" if key in line else key: value for key, value in _extra_fields(record).items()}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return printable_json(json.dumps(line, default=str, ensure_ascii=False))
@@ -78,7 +78,7 @@ class TextFormatter(logging.Formatter):
         stamp = datetime.fromtimestamp(record.created, UTC).astimezone()
         pairs = "".join(
             f" {key}={printable_lines(str(value)) if key in _OF_LINES else printable(str(value))}"
-            for key, value in _extra(record).items()
+            for key, value in _extra_fields(record).items()
         )
         clock = f"{stamp:%H:%M:%S}.{stamp.microsecond // 1000:03d}"
         line = f"{clock} {record.levelname:<7} {printable(record.getMessage())}{pairs}"
@@ -87,5 +87,5 @@ class TextFormatter(logging.Formatter):
         return line
 
 
-def _extra(record: logging.LogRecord) -> dict[str, object]:
+def _extra_fields(record: logging.LogRecord) -> dict[str, object]:
     return {key: value for key, value in vars(record).items() if key not in _STANDARD}

@@ -44,8 +44,8 @@ class Reader:
         self._listener: RegistryListener | None = None
         self._changed: queue.SimpleQueue[str] = queue.SimpleQueue()
         # One object each, of which kazoo calls one once, however often it was given.
-        self._children_changed = partial(self._hear, _CHILDREN_OF)
-        self._node_changed = partial(self._hear, "")
+        self._children_changed = partial(self._watch_fired, _CHILDREN_OF)
+        self._node_changed = partial(self._watch_fired, "")
         self._followed = set[str]()  # services and nodes that have a watch: what is written here has none
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="zookeeper-reader", daemon=True)
@@ -96,7 +96,7 @@ class Reader:
         elif self._failing_since is None:
             self._failing_since = time.time()
 
-    def _hear(self, mark: str, event: Any) -> None:
+    def _watch_fired(self, mark: str, event: Any) -> None:
         if event.type != EventType.NONE:  # the connection was lost: all is read then
             self._changed.put(mark + event.path)
 
@@ -105,7 +105,7 @@ class Reader:
         waiting: set[str] = set()
         tried_at = -AGAIN_SECONDS
         while not self._stopped.is_set():
-            waiting |= self._news()
+            waiting |= self._changed_paths()
             self._progress_at = now = time.monotonic()
             if self.read_at is None or time.time() - self.read_at > READ_ALL_SECONDS or self._error:
                 waiting.add(_ALL)
@@ -117,10 +117,10 @@ class Reader:
             condition = self.condition()
             state = (type(condition), getattr(condition, "lasts", 0), bool(getattr(condition, "error", 0)))
             if state != said:
-                self._say(condition, is_news=said is not None)
+                self._report_condition(condition, is_news=said is not None)
                 said = state
 
-    def _news(self) -> set[str]:
+    def _changed_paths(self) -> set[str]:
         found: set[str] = set()
         with suppress(queue.Empty):
             found.add(self._changed.get(timeout=LOOK_SECONDS))
@@ -177,7 +177,7 @@ class Reader:
             owners |= self._nodes.drop(path) if node is None else self._nodes.put(node)
         self.tell(owners)
 
-    def _say(self, condition: Condition, *, is_news: bool) -> None:
+    def _report_condition(self, condition: Condition, *, is_news: bool) -> None:
         if isinstance(condition, Failing) and condition.lasts:
             _log.warning("failed to read ZooKeeper, retrying", extra={"error": str(condition.error)})
         elif isinstance(condition, Healthy) and is_news:

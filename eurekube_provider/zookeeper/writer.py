@@ -58,7 +58,7 @@ class Writer:
             return Outcome.of(plan.changes, [error] * len(plan.changes))
         for action in Action:
             changes = plan.of(action)
-            outcome += Outcome.of(changes, list(self._pool.map(lambda one: self._tried(one, owner), changes)))
+            outcome += Outcome.of(changes, list(self._pool.map(lambda one: self._apply(one, owner), changes)))
         return outcome
 
     def remove(self, instance: Instance) -> ChangeError | None:
@@ -84,7 +84,7 @@ class Writer:
             raise LeadershipLost("another replica may lead by now")
         self._ensemble.require_connection()
 
-    def _tried(self, change: Change, owner: str) -> ChangeError | None:
+    def _apply(self, change: Change, owner: str) -> ChangeError | None:
         want, owners = change.instance, {owner}
         if change.adopts and change.actual is not None:
             owners.add(change.actual.owner or "")

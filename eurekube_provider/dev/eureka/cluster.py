@@ -72,10 +72,10 @@ class EurekaCluster:
         self.servers[url] = server
         for other in self.urls:
             if other != url:
-                server.connect(other, partial(self._carry, url, other))
+                server.connect(other, partial(self._deliver, url, other))
         server.open(copied)
 
-    def _carry(self, sender: str, to: str, items: list[Document]) -> ServerResponse | None:
+    def _deliver(self, sender: str, to: str, items: list[Document]) -> ServerResponse | None:
         if sender in self.down or to in self.down or (sender, to) in self.cut:
             return None
         request = ServerRequest("POST", ("peerreplication", "batch"), body={"replicationList": items})

@@ -181,7 +181,7 @@ class InstanceRegistry:
         info.status = self._status(info, existing, replicated=replicated)
         if info.status == "UP":
             lease.up_ms = lease.up_ms or now
-        self._changed(lease, "ADDED")
+        self._record_change(lease, "ADDED")
         if not replicated:
             # What came is forwarded, even where it was not taken.
             self.replicate("Register", sent.app, sent.id, sent, None)
@@ -275,9 +275,9 @@ class InstanceRegistry:
         info = lease.holder
         info.status, info.overridden = status, overridden
         info.dirty_ms = max(info.dirty_ms, dirty_ms or 0)
-        self._changed(lease, "MODIFIED")
+        self._record_change(lease, "MODIFIED")
 
-    def _changed(self, lease: Lease, action: str) -> None:
+    def _record_change(self, lease: Lease, action: str) -> None:
         info = lease.holder
         info.action = action
         self.changes.append((self.clock.now_ms, lease))
@@ -292,7 +292,7 @@ class InstanceRegistry:
         if lease is None:
             return False
         lease.evicted_ms = lease.evicted_ms or self.clock.now_ms
-        self._changed(lease, "DELETED")
+        self._record_change(lease, "DELETED")
         self.expected -= 1 if self.expected > 0 else 0
         self._update_threshold()
         return True

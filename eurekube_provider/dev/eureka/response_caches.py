@@ -68,9 +68,9 @@ class Caches:
     def get(self, key: CacheKey) -> str:
         """Return the answer for a key; an empty answer for an unknown name is cached as well."""
         if not self._uses_read_only:
-            return self._written(key)
+            return self._cached_or_rendered(key)
         if key not in self.read_only:
-            self.read_only[key] = self._written(key)
+            self.read_only[key] = self._cached_or_rendered(key)
         return self.read_only[key]
 
     def invalidate(self, app: str, vip: str, secure_vip: str) -> None:
@@ -94,7 +94,7 @@ class Caches:
         """Drop a key from the first cache, so that its answer is rendered again."""
         self._read_write.pop(key, None)
 
-    def _written(self, key: CacheKey) -> str:
+    def _cached_or_rendered(self, key: CacheKey) -> str:
         found = self._lives(key)
         if found is None:
             found = self.render(key)
@@ -109,4 +109,4 @@ class Caches:
     def copy(self) -> None:
         """Copy the first cache to the second."""
         for key in list(self.read_only):
-            self.read_only[key] = self._written(key)
+            self.read_only[key] = self._cached_or_rendered(key)

@@ -61,8 +61,8 @@ def instance_to_text(
         f'{{{unknown}"instanceId":{quoted(instance.instance_id)},"app":{quoted(instance.application)},'
         f'"hostName":{quoted(instance.host_name)},"ipAddr":{quoted(instance.ip_address)},'
         f'"status":"{instance.status.value}","overriddenStatus":"{overridden.value}",'
-        f'"port":{{"$":{port.number},"@enabled":"{_yes(port.enabled)}"}},'
-        f'"securePort":{{"$":{secure_port.number},"@enabled":"{_yes(secure_port.enabled)}"}},'
+        f'"port":{{"$":{port.number},"@enabled":"{_json_boolean(port.enabled)}"}},'
+        f'"securePort":{{"$":{secure_port.number},"@enabled":"{_json_boolean(secure_port.enabled)}"}},'
         f'"vipAddress":{quoted(instance.vip_address)},'
         f'"secureVipAddress":{quoted(instance.secure_vip_address)},"countryId":1,{more}'
         f'"leaseInfo":{{"renewalIntervalInSecs":{lease.renewal_interval_seconds},'
@@ -244,7 +244,7 @@ def listed(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _yes(holds: bool) -> str:  # noqa: FBT001 - the only thing it is about
+def _json_boolean(holds: bool) -> str:  # noqa: FBT001 - the only thing it is about
     return "true" if holds else "false"
 
 

@@ -121,7 +121,7 @@ class Peer:
 
         :returns: False where the server does not hold the instance (404).
         """
-        return self._is_there("PUT", _path(*instance.key), f"renew {_named(instance)}", _renewal(instance))
+        return self._is_there("PUT", _path(*instance.key), f"renew {_name_of(instance)}", _renewal(instance))
 
     def deregister(self, application: str, instance_id: str) -> bool:
         """Remove the instance.
@@ -136,7 +136,10 @@ class Peer:
 
         :returns: False where the server does not hold the instance.
         """
-        path, what = f"{_path(*instance.key)}/status", f"set the status of {_named(instance)} to {status}"
+        path, what = (
+            f"{_path(*instance.key)}/status",
+            f"set the status of {_name_of(instance)} to {status}",
+        )
         return self._is_there("PUT", path, what, {"value": status.value}, writes=True)
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
@@ -144,7 +147,7 @@ class Peer:
 
         :returns: False where the server does not hold the instance.
         """
-        path, what = f"{_path(*instance.key)}/status", f"clear the status of {_named(instance)}"
+        path, what = f"{_path(*instance.key)}/status", f"clear the status of {_name_of(instance)}"
         return self._is_there("DELETE", path, what, {"value": status.value}, writes=True)
 
     def read(self, application: str, instance_id: str) -> Instance | None:
@@ -297,7 +300,7 @@ class Peer:
         )
 
     @property
-    def _through(self) -> str:
+    def _by_proxy(self) -> str:
         return f" through the proxy {self._transport.proxy}" if self._transport.proxy else ""
 
     def _fails(
@@ -328,7 +331,7 @@ class Peer:
         path = _path(*instance.key).rpartition("/")[0]  # what could never be removed again is not sent
         text = instance_to_text(instance, overridden=overridden, unknown_fields=instance.unknown_fields)
         data = f'{{"instance":{text}}}'.encode()
-        self._request("POST", path, f"{verb} {_named(instance)}", data=data, headers=headers, writes=True)
+        self._request("POST", path, f"{verb} {_name_of(instance)}", data=data, headers=headers, writes=True)
 
     def _is_there(
         self, method: str, path: str, what: str, params: dict[str, str] | None = None, *, writes: bool = False
@@ -402,14 +405,14 @@ class Peer:
                 )
             except ProxyFailed as error:
                 reason = (
-                    f"no connection to {self.url}{self._through} ({error}); check the proxy (eurekube:proxy,"
+                    f"no connection to {self.url}{self._by_proxy} ({error}); check the proxy (eurekube:proxy,"
                     " EUREKA_PROXY, HTTP_PROXY, HTTPS_PROXY), and whether it lets this URL through; NO_PROXY"
                     " names what needs none"
                 )
             except NotEnded:
                 seconds = time.monotonic() - started
                 reason = (
-                    f"{self.url} began to answer{self._through}, and had not ended after {seconds:.1f} s;"
+                    f"{self.url} began to answer{self._by_proxy}, and had not ended after {seconds:.1f} s;"
                     " check the server, and the network between"
                 )
                 kind = RegistrySilent
@@ -417,7 +420,7 @@ class Peer:
                 reason = _too_large(self.url, error)
             except TimedOut:
                 seconds = time.monotonic() - started
-                reason = f"{self.url} did not answer within {seconds:.1f} s{self._through}"
+                reason = f"{self.url} did not answer within {seconds:.1f} s{self._by_proxy}"
                 kind = RegistrySilent
             except TransportError as error:
                 if attempt == 1 and isinstance(error, Broken):
@@ -471,7 +474,7 @@ def _segment(text: str) -> str:
     return quote(text, safe="")
 
 
-def _named(instance: Instance) -> str:
+def _name_of(instance: Instance) -> str:
     return f"{instance.application} {instance.instance_id}"
 
 

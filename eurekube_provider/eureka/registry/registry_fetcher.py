@@ -179,7 +179,7 @@ class RegistryFetcher:
         try:
             follows = self._follow(peer, cursor, now)
         except RegistryError:
-            self._rest(now)
+            self._pause_deltas(now)
             follows = False  # the list was read, which is what counts
         if follows:
             self._deferred = _DeferredList(fingerprint, understand, now)
@@ -189,7 +189,7 @@ class RegistryFetcher:
                 self._begin(peer, cursor.started_ms, now, cursor)
         return True
 
-    def _understand(self, text: bytes) -> Delta:
+    def _parse_delta(self, text: bytes) -> Delta:
         return self._deltas.read(text, self._held)
 
     def _take(self, fingerprint: bytes, instances: list[Instance] | None) -> None:
@@ -206,17 +206,17 @@ class RegistryFetcher:
     def _begin(self, peer: Peer, started_ms: int, now: float, before: _DeltaCursor | None) -> None:
         """Read, after the list, the delta with which later ones are compared."""
         try:
-            found = peer.changes_unless(b"", self._understand)
+            found = peer.changes_unless(b"", self._parse_delta)
         except RegistryError:
             found = None  # the list was read, which is what counts
         fingerprint, delta = found or (b"", None)
         if delta is None:
-            self._rest(now)
+            self._pause_deltas(now)
             return
         # Who left in the last minutes, while nobody asked here, left as provably as who leaves from now on.
         self._tell_who_left(delta, [key for key in delta.gone if key not in self._held])
         if self._outweighs_the_list(delta):
-            self._rest(now)
+            self._pause_deltas(now)
             return
         is_same = before is not None and (before.url, before.fingerprint) == (peer.url, fingerprint)
         self._cursor = _DeltaCursor(
@@ -235,7 +235,7 @@ class RegistryFetcher:
         other servers may have the renewals.
         """
         try:
-            found = peer.changes_unless(b"", self._understand)
+            found = peer.changes_unless(b"", self._parse_delta)
         except RegistryError:
             return  # the list was read, which is what counts
         delta = found[1] if found is not None else None
@@ -250,14 +250,14 @@ class RegistryFetcher:
         :raises RegistryUnreachable: no answer came.
         """
         try:
-            found = peer.changes_unless(cursor.fingerprint, self._understand)
+            found = peer.changes_unless(cursor.fingerprint, self._parse_delta)
         except RegistryError:
             if now - self._unanswered_at < windows.LIST_INTERVAL:
-                self._rest(now)
+                self._pause_deltas(now)
             self._unanswered_at = now
             raise
         if found is None:
-            self._rest(now)
+            self._pause_deltas(now)
             return False
         fingerprint, delta = found
         if delta is None:
@@ -269,13 +269,13 @@ class RegistryFetcher:
             return False
         held = applied(self._held, delta) if delta.version >= cursor.delta.version else None
         if held is None:
-            self._rest(now)
+            self._pause_deltas(now)
             return False
         self._tell_who_left(delta, delta.gone)
         if held != self._held:
             self._held, self._fingerprint = held, b""  # what the last list said holds no more
         if self._outweighs_the_list(delta):
-            self._rest(now)
+            self._pause_deltas(now)
             return True  # the list is read from now on
         self._cursor = replace(
             cursor, fingerprint=fingerprint, delta=delta, fits=True, read_at=now, moved_at=now
@@ -300,5 +300,5 @@ class RegistryFetcher:
         self.removals_seen([key for key in keys if key not in here_alone])
         self.evictions_seen([key for key in keys if key in here_alone])
 
-    def _rest(self, now: float) -> None:
+    def _pause_deltas(self, now: float) -> None:
         self._rests_until = now + windows.LIST_INTERVAL

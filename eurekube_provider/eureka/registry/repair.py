@@ -219,11 +219,11 @@ class Repair:
         ):
             found = rules.as_ours(found)
         if rules.judge_late(self._table.record(found.key), found) is Verdict.LATE:
-            self._tell_owner(found)
+            self._notify_owner(found)
         else:
             self._bring_status(found)
 
-    def _tell_owner(self, found: Instance) -> None:
+    def _notify_owner(self, found: Instance) -> None:
         self._table.found(found)
         self._table.tell([found.owner])
 
@@ -250,7 +250,7 @@ class Repair:
         held, _ = self._peers.read_everywhere(*found.key)
         urls = rules.overtaken(held, ours)
         if rules.is_overtaken_everywhere(held, ours):
-            self._tell_owner(found)
+            self._notify_owner(found)
         for peer in self._peers.peers:
             # Else it was written again or removed meanwhile, or is about to be.
             if peer.url in urls and self._renewals.get(found.key) is ours:

@@ -214,7 +214,7 @@ class Mirrors:
         def was_read() -> None:
             for key in self.objects.mirror_keys():
                 if self._group_of(key) == name:
-                    self._rested(key)
+                    self._clear_pause(key)
                     self._queue.add(key)
 
         return was_read
@@ -280,12 +280,12 @@ class Mirrors:
             )
         left = self._rests_until[key] - now
         if left <= 0.0:
-            self._rested(key)
+            self._clear_pause(key)
             return False
         self._queue.add_after(key, left)
         return True
 
-    def _rested(self, key: MirrorKey) -> None:
+    def _clear_pause(self, key: MirrorKey) -> None:
         self._rounds.pop(key, None)
         self._rests_until.pop(key, None)
 
@@ -331,7 +331,7 @@ class Mirrors:
             with self._lock:
                 self._reports.pop(key, None)
                 self._statuses.pop(key, None)
-            self._rested(key)
+            self._clear_pause(key)
             return
         if result.report is None:
             return

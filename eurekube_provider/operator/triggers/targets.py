@@ -238,10 +238,10 @@ def _target(name: str, entries: Mapping[str, Any], place: str) -> Target:
             raise ConfigurationError(f"{place}: there is no {key}{hint}")
     values = {one.name: one.read(given.get(one.name)) for one in options}
     common = {field_name: values[one.name] for field_name, one in _OF_TARGETS.items()}
-    return Target(name, _way(kind, values, given, place), **common)
+    return Target(name, _parse_way(kind, values, given, place), **common)
 
 
-def _way(kind: str, values: Mapping[str, Any], given: Mapping[str, SourcedText], place: str) -> Way:
+def _parse_way(kind: str, values: Mapping[str, Any], given: Mapping[str, SourcedText], place: str) -> Way:
     if kind == _PULUMI_STACK:
         return PulumiStack(*values["stack"])
     if kind == _AUTOMATION:

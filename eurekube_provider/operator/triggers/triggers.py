@@ -142,7 +142,7 @@ class Triggers:
         """Note a Service whose endpoints may have changed; return at once."""
         keys = self._selectors.selecting(service)
         if keys:
-            self._touch(*keys)
+            self._note_change(*keys)
 
     def liveness(self) -> list[Liveness]:
         """Return the liveness of all threads but those of runs."""
@@ -174,7 +174,7 @@ class Triggers:
             self._is_woken = True
             self._condition.notify()
 
-    def _touch(self, *keys: Key) -> None:
+    def _note_change(self, *keys: Key) -> None:
         now = time.monotonic()
         with self._condition:
             self._touched.update(dict.fromkeys(keys, now))
@@ -186,7 +186,7 @@ class Triggers:
         subject = new or old
         if subject is not None:
             self._selectors.changed(key_of(subject), selector_of(new))
-            self._touch(key_of(subject))
+            self._note_change(key_of(subject))
 
     def _loop(self) -> None:
         while True:
@@ -400,7 +400,7 @@ class Triggers:
         if written is None:
             with self._condition:
                 self._entries.pop(key, None)
-            self._touch(key)  # there may be another one of its name
+            self._note_change(key)  # there may be another one of its name
             return False
         entry.item, entry.is_unwritten = written, False
         return True

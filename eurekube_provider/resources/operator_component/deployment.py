@@ -83,7 +83,7 @@ def operator_deployment(
                 priority_class_name=args.priority_class_name,
                 service_account_name=ACCOUNT,
                 termination_grace_period_seconds=_GRACE_SECONDS,
-                topology_spread_constraints=[_spread(key, selector) for key in _APART],
+                topology_spread_constraints=[_topology_spread(key, selector) for key in _APART],
                 security_context=core.PodSecurityContextArgs(
                     run_as_non_root=True, seccomp_profile=core.SeccompProfileArgs(type="RuntimeDefault")
                 ),
@@ -94,7 +94,7 @@ def operator_deployment(
     )
 
 
-def _spread(topology_key: str, selector: dict[str, str]) -> core.TopologySpreadConstraintArgs:
+def _topology_spread(topology_key: str, selector: dict[str, str]) -> core.TopologySpreadConstraintArgs:
     return core.TopologySpreadConstraintArgs(
         max_skew=1,
         topology_key=topology_key,

@@ -110,8 +110,8 @@ class Servers(EurekaCluster):
                 return self.request(url, request)
         raise NoAnswer("balancer")
 
-    def _carry(self, sender: str, to: str, items: list[Document]) -> ServerResponse | None:
-        answer = super()._carry(sender, to, items)
+    def _deliver(self, sender: str, to: str, items: list[Document]) -> ServerResponse | None:
+        answer = super()._deliver(sender, to, items)
         if answer is not None:
             actions = " ".join(f"{item['action']}:{item['id']}" for item in items)
             self.on_batch(f"{_host(sender)} sent {_host(to)} {actions}")
