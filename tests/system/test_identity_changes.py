@@ -164,6 +164,7 @@ class Change:
         return {one.instance_id for one in self.instances()}
 
 
+@pytest.mark.timeout(900)  # three Eureka leases pass
 def test_each_change_of_a_name_under_traffic(lapsing: Lab, tmp_path: Path) -> None:
     """Three pods are UP at every moment, until longer than a lease after each change."""
     cluster = with_crds(lapsing)
@@ -256,6 +257,7 @@ def test_each_change_of_a_name_under_traffic(lapsing: Lab, tmp_path: Path) -> No
         eureka.close()
 
 
+@pytest.mark.timeout(900)
 def test_a_start_while_the_api_is_silent_costs_no_registration(lapsing: Lab, tmp_path: Path) -> None:
     """An operator that knows the cluster's name renews its instances while the API server is silent, and
     reports it.
