@@ -292,6 +292,7 @@ class Reflector:
                     failures = 0
                 failures += 1
                 if error.status_code in _DENIALS:
+                    self._current_from = None  # first, or retry_now() takes a denied copy for a current one
                     self._denied, self._asks_again = error.status_code, False
                 if error.status_code == 410:
                     _log.info("watch expired, listing again", extra={"path": self._path})
