@@ -24,10 +24,8 @@ _PYTHON = "pulumi-language-python"
 
 
 def provide_pulumi(caches: Path) -> None:
-    """Find, download or build the CLI, the plugin, the YAML host and, where Python has no host, the generator
-    of its SDKs.
-
-    One line says where each came from. `caches` are Go's, as of :func:`lab.programs.provide`.
+    """Find, download or build Pulumi's CLI, its Kubernetes plugin and its YAML host; without
+    ``pulumi-language-python`` also a generator of Python SDKs.
     """
     cli = find_pulumi() or provide([PULUMI], caches)[PULUMI]
     missing = []

@@ -168,8 +168,8 @@ class RefreshCondition(StatusCondition):
 
 
 class RefreshReason(StrEnum):
-    """Reasons of Ready and Synced of a StackRefresh that are neither types of conditions nor outcomes of a
-    run.
+    """The reasons of Ready and Synced of a StackRefresh, besides the types of conditions and the outcomes
+    of failed runs.
     """
 
     SERVED = "Served"

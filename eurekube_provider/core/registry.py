@@ -135,18 +135,7 @@ def failure_of(condition: Condition) -> RegistryError | None:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One server of a registry.
-
-    :ivar is_up: True if the last request succeeded; None before the first request.
-    :ivar since: Unix time of the first request with that result.
-    :ivar error: why the server cannot be used.
-    :ivar started_at: Unix time at which the server was started, if it says so.
-    :ivar requests: the number of requests, by method and status code or ``none``.
-    :ivar renewals_last_minute: the number of renewals that the server got from all clients; below
-        ``renewals_threshold`` it forgets no instance. None where they were not asked for, or are not known
-        yet.
-    :ivar answered_at: Unix time of the last usable answer; None before the first.
-    """
+    """The state of one server of a registry, as last seen."""
 
     url: str
     is_up: bool | None

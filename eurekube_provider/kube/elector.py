@@ -274,7 +274,9 @@ class Elector:
             if self._transitions is not None and not is_ours and has_changed_hands:
                 self._transitions = None
                 self._losses += 1
-                _log.warning("another replica leads", extra={"holder": holder or "released already"})
+                _log.warning(
+                    "lost the Lease to another replica", extra={"holder": holder or "released already"}
+                )
             self._holds = self._holds and is_ours
 
     def _is_free(self) -> bool:

@@ -166,7 +166,8 @@ class Reconciler:
             body = {"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}
             self._access.request("PATCH", SYNCERS.path(*key), body=body, content_type=MERGE_PATCH)
         except KubernetesError as error:
-            _log.warning("failed to remove the annotation", extra={"error": str(error)})
+            extra = {"syncer": "/".join(key), "error": str(error)}
+            _log.warning("failed to remove the annotation that releases the brake", extra=extra)
 
     def _carry_out(self, decided: Decided) -> SyncerResult:
         situation, decision, registries = decided.situation, decided.decision, decided.registries

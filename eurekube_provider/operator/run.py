@@ -508,7 +508,10 @@ def _is_the_only_one(duplicates: DuplicateOperatorCheck, stop: threading.Event) 
             duplicates.check()
             return True
         except KubernetesError as error:
-            _log.warning("failed to list the Leases, retrying", extra={"error": str(error)})
+            _log.warning(
+                "not started yet: failed to look for another operator of this name, retrying",
+                extra={"error": str(error)},
+            )
             if stop.wait(2.0):
                 return False
 

@@ -307,7 +307,9 @@ def _unverified(wanted: DesiredState, after: ActualState) -> dict[str, EurekubeE
 
 
 def _described(wanted: Registration, have: Instance | None) -> str:
-    """Return one line that describes all steps at one place together."""
+    """Return the preview's one line for an instance: its registration, or its update together with its
+    change of status.
+    """
     if have is None:
         return Change(Action.REGISTER, wanted.instance).describe()
     status = status_to_reach(wanted.status, have) or (Status.UP if have.is_leaving else None)

@@ -77,7 +77,7 @@ class Ensemble:
         return {path: names if isinstance(names, list) else [] for path, names in listed}
 
     def tree(self, watch: Watch | None = None) -> list[str]:
-        """List the paths of all instances; ``watch`` is called once when services or instances change."""
+        """List the paths of all instances; the root and each service call ``watch`` at their next change."""
         root = self.connection.root
         self.require_connection()
         with self.asked(f"look at {root}"):  # which tells of a root that is not there yet

@@ -293,5 +293,8 @@ def test_one_pass_waits_for_the_lease_as_any_replica(
         assert "Braked" in without.stdout
     finally:
         leader.process.send_signal(signal.SIGCONT)
-    wait_for(lambda: "another replica leads" in leader.text(), "the leader to read that it lost the Lease")
+    wait_for(
+        lambda: "lost the Lease to another replica" in leader.text(),
+        "the leader to read that it lost the Lease",
+    )
     wait_for(lambda: leader.text().count("this replica leads") == 2, "the leader to take it again")

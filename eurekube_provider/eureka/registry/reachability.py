@@ -65,7 +65,9 @@ class Reachability:
 
     @property
     def is_sure(self) -> bool:
-        """True if Eureka holds only known instances, unless a server lost its memory."""
+        """True if the last reading succeeded and no take-over waits for a newer list, so that no instance
+        is unknown; a server's lost memory is asked for separately.
+        """
         return self.was_read and self.failure is None and not self.lags
 
     def lag(self) -> None:

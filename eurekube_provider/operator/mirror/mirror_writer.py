@@ -148,7 +148,8 @@ class MirrorWriter:
         try:
             self._access.request("PATCH", MIRRORS.path(*key_of(mirror)), body=body, content_type=MERGE_PATCH)
         except KubernetesError as error:
-            _log.warning("failed to remove the annotation", extra={"error": str(error)})
+            extra = {"mirror": "/".join(key_of(mirror)), "error": str(error)}
+            _log.warning("failed to remove the annotation that releases the brake", extra=extra)
 
     def delete_service(self, service: Object) -> None:
         """Delete a mirror's Service if it still is as it was read."""

@@ -51,7 +51,8 @@ class RefreshObjects:
             body = {"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}
             self._access.request("PATCH", REFRESHES.path(*key), body=body, content_type=MERGE_PATCH)
         except (KubernetesError, LeadershipLost) as error:
-            _log.warning("failed to remove the annotation", extra={"error": str(error)})
+            extra = {"refresh": "/".join(key), "error": str(error)}
+            _log.warning("failed to remove the annotation that releases the brake", extra=extra)
 
     def _unless_gone(self, method: str, path: str, body: object = None) -> dict[str, Any] | None:
         try:

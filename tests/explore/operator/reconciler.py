@@ -438,7 +438,7 @@ class Stepped(Explored):
         super().name_cluster(name)
 
     def _take_steps(self) -> None:
-        """Schedule the edit's steps, which may also come while a round waits."""
+        """Take the edit's steps at their times, also while a round of renewals waits for its answer."""
         at_ms = self.world.now_ms
         for wait, step in self._edit.steps:
             at_ms += round(wait * 1000)

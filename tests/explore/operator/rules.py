@@ -35,10 +35,10 @@ from tests.model.commands import DATA_CENTER, amazon
 CLUSTER = Cluster(default_cluster_name(KUBE_SYSTEM_UID), KUBE_SYSTEM_UID)
 
 SETTLED_MS = 10_000
-"""Age in milliseconds from which a registration must stay."""
+"""Milliseconds from the moment that an instance is wanted UP until the servers must show it."""
 
 BEHIND_MS = 40_000
-"""Age in milliseconds from which a registration must stay if the API server may have sent the change late."""
+"""As :data:`SETTLED_MS`, where the API server may have sent the change late."""
 
 LISTED_MS = 45_000
 """Milliseconds from a write until the operator has read it in a list."""

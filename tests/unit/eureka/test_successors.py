@@ -240,7 +240,7 @@ def test_what_was_removed_meanwhile_replaces_nothing(two: TwoServers) -> None:
 
 
 def test_an_error_names_what_is_to_be_done() -> None:
-    """A server's refusal is reported; a server that does not answer counts as no refusal."""
+    """The refusal of one server is an error of the removal; a server that does not answer refuses nothing."""
     silent, refused = RegistryUnreachable("silent"), RegistryRejected("refused")
     assert refusal({"a": silent}) is None
     assert refusal({"a": silent, "b": refused}) is refused

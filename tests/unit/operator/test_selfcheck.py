@@ -149,8 +149,8 @@ def test_missing_verbs_are_named_by_namespace() -> None:
 
 
 def test_the_right_to_tell_clusters_apart() -> None:
-    """The operator needs to read the namespace ``kube-system``, its only right outside the watched
-    namespaces.
+    """The operator must read the namespace ``kube-system``, whose UID names the cluster; a check reports
+    that right when it is missing.
     """
     access = FakeAccess(lambda asked: asked["resource"] != "namespaces")
     ((_, subject, detail),) = warnings(check_kubernetes(access, ("a",)))
