@@ -1,8 +1,7 @@
 """Counts of requests that Eureka servers answered, by client and kind, from their access logs.
 
 Contestants are measured unchanged, so their requests are counted at the servers. Each server writes one line
-for
-each request, for all contestants alike.
+for each request, for all contestants alike.
 """
 
 from __future__ import annotations

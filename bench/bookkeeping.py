@@ -38,8 +38,7 @@ INSTANCES = 10
 
 LIMIT = 2.0
 """Most growth of the time for each syncer at ten times as many: processor caches slow large tables down a
-little, and
-quadratic work has 10.
+little, and quadratic work has 10.
 """
 
 ROUNDS = 3

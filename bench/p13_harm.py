@@ -3,8 +3,7 @@
 Two servers hold the same 1,000 instances, which their own clients renew and list. One of them is left alone:
 the floor. At the other one stacks come and go, are refreshed, checked for drift and drained, a doctor asks,
 operators take over from each other, and a mirror reads all instances. The cost of that work is not measured
-here,
-but what remains of it afterwards.
+here, but what remains of it afterwards.
 """
 
 from __future__ import annotations

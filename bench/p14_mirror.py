@@ -30,8 +30,7 @@ from lab.workloads import wait_for
 
 MOST_EXTRA_REQUESTS = 0.2
 """Most additional requests for each reading: fewer than one in five readings, a matter of when measuring
-begins and
-ends.
+begins and ends.
 """
 
 BAR = (

@@ -1,10 +1,8 @@
 """P17: one Eureka server with 5,000 to 50,000 instances: the sizes that a client fetches, and their cost.
 
 Of Eurekube only one reading of the list is measured. The server has two settings that users do not have: its
-lists
-are as fresh as reads (``quick_view``), so that each has the size in question, and it forgets changes after
-ten
-seconds instead of three minutes, so that a delta has the changes in question alone.
+lists are as fresh as reads (``quick_view``), so that each has the size in question, and it forgets changes
+after ten seconds instead of three minutes, so that a delta has the changes in question alone.
 """
 
 from __future__ import annotations

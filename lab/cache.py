@@ -1,8 +1,7 @@
 """The user's cache folder: programs are kept there between runs, shared by every lab of the user.
 
 A folder is filled under a temporary name and renamed when it is complete, so nobody ever sees half of one. A
-lock
-file for each name keeps two labs from making the same program twice.
+lock file for each name keeps two labs from making the same program twice.
 """
 
 import fcntl

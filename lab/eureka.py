@@ -31,8 +31,7 @@ LISTS_EACH_SECOND = {
 """Settings with which lists are late as by default, but by less time: for tests that wait for lists often.
 
 A list is late by a second instead of half a minute, and by six seconds, instead of three minutes, where
-something
-changed while it was rendered.
+something changed while it was rendered.
 """
 
 _OLDEST_JAVA = 17

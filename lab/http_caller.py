@@ -3,10 +3,8 @@
 Run as a script (`python -I -S http_caller.py FILE CALLS_A_SECOND WAY,APPLICATION,URL ...`), without any other
 module of the lab. `new` looks the name up and connects for each call, as `urllib` does. `open` keeps its
 connection, as pools do, and where that was closed between two calls it sends the call again on a new one, as
-pools
-do too. Each call becomes a line of the file: when it began (milliseconds since 1970), the way, the
-application, who
-answered, milliseconds, and `ok`, `ok again` (on a new connection) or the error.
+pools do too. Each call becomes a line of the file: when it began (milliseconds since 1970), the way, the
+application, who answered, milliseconds, and `ok`, `ok again` (on a new connection) or the error.
 """
 
 import http.client

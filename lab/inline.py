@@ -3,9 +3,9 @@
 In a project's folder, `python -P lab/inline.py <the CLI> up --yes` does what `pulumi up --yes` does. The
 program runs like an inline program of the Automation API: the CLI is asked to call the SDK's own language
 server. A child process serves that, with the interpreter, the working directory, the environment and the
-module
-path that a language host gives to a program. This process becomes the CLI, so that signals, exit code and
-process id are the CLI's. It imports nothing of the lab: a project may have another version of the package.
+module path that a language host gives to a program. This process becomes the CLI, so that signals, exit code
+and process id are the CLI's. It imports nothing of the lab: a project may have another version of the
+package.
 """
 
 import os

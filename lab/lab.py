@@ -40,12 +40,10 @@ class Lab:
     over the lab's own. `security`: `none`; `basic` asks for EUREKA_USER and EUREKA_PASSWORD; `csrf` does too
     and answers 403 to every write. The servers run with the defaults that users have; `quick_view=True` takes
     their read-only cache away, so that a list shows every write at once: for tests that can neither wait half
-    a
-    minute nor read by instance, and say why. `register_with_eureka=True` makes the servers clients of each
-    other,
-    so that one which restarts copies its peers' registry. `eureka_heap_mib` is each server's heap: the
-    default
-    suffices for some ten thousand instances. Raises LabError when a server cannot be provided or started.
+    a minute nor read by instance, and say why. `register_with_eureka=True` makes the servers clients of each
+    other, so that one which restarts copies its peers' registry. `eureka_heap_mib` is each server's heap: the
+    default suffices for some ten thousand instances. Raises LabError when a server cannot be provided or
+    started.
     """
 
     def __init__(

@@ -94,8 +94,7 @@ def listed_at_once(url: str, session: requests.Session) -> list[Instance]:
     second.
 
     Only for a server with ``quick_view=True`` that ends with its test: each call lists a new made-up region,
-    and the
-    server keeps each of these lists, for good where it has its read-only cache.
+    and the server keeps each of these lists, for good where it has its read-only cache.
     """
     answer = session.get(
         f"{url}/apps",

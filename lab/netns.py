@@ -2,8 +2,7 @@
 
 The whole lab runs in this network namespace, so that its servers and its callers reach the pods as in a
 cluster, and no part of it can be seen or reached from outside. The namespace ends with the last process in
-it. The
-namespaces of the pods are kept by name in a `/run` that belongs to the lab too (a mount namespace).
+it. The namespaces of the pods are kept by name in a `/run` that belongs to the lab too (a mount namespace).
 """
 
 import json

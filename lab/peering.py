@@ -41,10 +41,8 @@ class Peering:
     """The servers and their proxies: `with Peering(directory) as eureka:`.
 
     They ask for no password, since Spring Security would spend a tenth of a second of CPU on each request. A
-    client
-    that sends a password all the same is not refused, so that tests can find it in a log. A server that is
-    started
-    again is empty (`EurekaServer.start_with_copy` starts one that is not).
+    client that sends a password all the same is not refused, so that tests can find it in a log. A server
+    that is started again is empty (`EurekaServer.start_with_copy` starts one that is not).
     """
 
     def __init__(self, log_directory: Path, settings: Mapping[str, str] = LAPSING) -> None:

@@ -1,12 +1,9 @@
 """One pod as a kubelet runs it: a real process in a sandbox of its own, from its start to its end.
 
 The order is a kubelet's: the process starts, and readiness decides when it may be called. On deletion preStop
-runs
-first and counts towards the grace period, then comes SIGTERM, at the end of the grace period SIGKILL, and
-only then
-is the object deleted. Of a pod's spec, one container is supported, with `command`, `env` (with the pod's own
-name
-and namespace), an `httpGet` readiness probe and a `preStop` of `sleep` or `exec`.
+runs first and counts towards the grace period, then comes SIGTERM, at the end of the grace period SIGKILL,
+and only then is the object deleted. Of a pod's spec, one container is supported, with `command`, `env` (with
+the pod's own name and namespace), an `httpGet` readiness probe and a `preStop` of `sleep` or `exec`.
 """
 
 import http.client

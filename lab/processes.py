@@ -1,11 +1,10 @@
 """One child process of the lab: started, awaited, stopped, killed, paused; it never outlives the lab.
 
 Three measures bind a child to its lab. Each has a session of its own, so that a Ctrl-C in the terminal
-reaches
-only the lab, which decides. The lab stops its children when its block ends. And on Linux the kernel kills a
-child when its parent dies, even by SIGKILL: a tiny wrapper asks for that (PR_SET_PDEATHSIG) and then becomes
-the server. The kernel means by "parent" the *thread* that forked, so every child is forked by one thread that
-lives as long as the process.
+reaches only the lab, which decides. The lab stops its children when its block ends. And on Linux the kernel
+kills a child when its parent dies, even by SIGKILL: a tiny wrapper asks for that (PR_SET_PDEATHSIG) and then
+becomes the server. The kernel means by "parent" the *thread* that forked, so every child is forked by one
+thread that lives as long as the process.
 """
 
 import os

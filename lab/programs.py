@@ -192,8 +192,7 @@ class Program:
     """A program: the version that is built, its package, and the oldest version that is accepted from PATH.
 
     `archives` are its official downloads by platform. `asks` are the arguments that print its version; a
-    program
-    without them is taken from PATH in any version.
+    program without them is taken from PATH in any version.
     """
 
     name: str

@@ -1,8 +1,7 @@
 """Progress on standard error: one line for each step, and a sign of life during the long ones.
 
 Standard output stays free for a command's result. A line is written whole, so that several threads, or a
-parent
-and its child, do not cut each other's lines.
+parent and its child, do not cut each other's lines.
 """
 
 import sys

@@ -1,8 +1,7 @@
 """A proxy in front of one HTTP server that misbehaves on request: slow, broken, mute, or not there at all.
 
 It reads whole requests and answers, so that an order holds for the next request even on a connection that has
-been
-open for long. Connections to the server are not shared between clients.
+been open for long. Connections to the server are not shared between clients.
 """
 
 import itertools

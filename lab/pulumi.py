@@ -1,8 +1,7 @@
 """A real Pulumi engine: the CLI, the Kubernetes plugin, YAML's language host, and a substitute for Python's.
 
 Each is taken from PATH or the cache, else from its official download, else, on request, built from source. A
-home
-in the cache keeps the engine apart from the user's own Pulumi.
+home in the cache keeps the engine apart from the user's own Pulumi.
 """
 
 import hashlib

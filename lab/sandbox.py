@@ -3,8 +3,7 @@
 All other addresses are reached by that bridge too: those of other networks, and those of Services.
 
 As with a real pod, the address refuses connections after its process has ended. Once the sandbox is gone
-nobody
-answers for the address any more, and a caller waits for an answer in vain.
+nobody answers for the address any more, and a caller waits for an answer in vain.
 """
 
 import itertools

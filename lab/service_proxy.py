@@ -1,9 +1,9 @@
 """A played kube-proxy: a Service's address leads to one of its ready endpoints.
 
 The kernel of a network of the lab's own has no rules for Services, so each port of a Service with a cluster
-IP is a
-listener at that address. As with kube-proxy, a connection goes to any ready endpoint and stays there however
-the endpoints change; no connection is tried twice; and where no endpoint is ready, a call is refused at once.
+IP is a listener at that address. As with kube-proxy, a connection goes to any ready endpoint and stays there
+however the endpoints change; no connection is tried twice; and where no endpoint is ready, a call is refused
+at once.
 """
 
 import random

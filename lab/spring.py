@@ -1,10 +1,9 @@
 """Real Spring applications, packaged once by Maven and asked over HTTP: a Spring Cloud client, and a Spring
-Boot Admin
-server.
+Boot Admin server.
 
 Like the Eureka server's, their packages are kept in the cache under a hash of their sources, unpacked and
-with an
-archive of their loaded classes. Their caches have the default settings unless `settings` say otherwise.
+with an archive of their loaded classes. Their caches have the default settings unless `settings` say
+otherwise.
 """
 
 import hashlib

@@ -20,10 +20,8 @@ class TcpProxy(Proxy):
     """A proxy before the server on `target_port`; clients use `port`.
 
     It can `refuse`, `hang` (no byte passes, on any connection), `cut` (once, all open connections) and `mute`
-    (the open
-    connections fall silent for good, as when a firewall forgot them; new ones work). Silent connections are
-    reset by
-    `heal`.
+    (the open connections fall silent for good, as when a firewall forgot them; new ones work). Silent
+    connections are reset by `heal`.
     """
 
     def __init__(self, target_port: int, *, port: int | None = None) -> None:

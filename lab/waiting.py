@@ -26,8 +26,7 @@ def pauses_seconds() -> Iterator[float]:
     """Yield the pauses between two looks without end: short ones first, then longer ones.
 
     A look may cost the server several milliseconds of processor time: a front page and a read of each
-    instance. A
-    condition that takes longer than a second may be noticed a quarter of a second late.
+    instance. A condition that takes longer than a second may be noticed a quarter of a second late.
     """
     pause = _FIRST_PAUSE_SECONDS
     while True:

@@ -1,10 +1,8 @@
 """The program in the pods: a real HTTP server that ends gracefully.
 
 Run as a script (`python -I -S web.py`), without any other module, so that it starts in a moment. It listens
-on
-`PORT`; every path answers 200, with the text of `SAYS`. After SIGTERM it accepts no more connections,
-finishes
-requests under way, closes idle connections and ends, as a Spring Boot server with
+on `PORT`; every path answers 200, with the text of `SAYS`. After SIGTERM it accepts no more connections,
+finishes requests under way, closes idle connections and ends, as a Spring Boot server with
 `server.shutdown=graceful`.
 """
 

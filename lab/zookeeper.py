@@ -1,8 +1,7 @@
 """Real ZooKeeper servers, an ensemble of one or three, and a caller; Maven fetches or makes their jars once.
 
 The jars are kept in the cache under a hash of the sources. The settings are ZooKeeper's own defaults, except
-for
-the tick of a second, so that a server that is gone is noticed within seconds.
+for the tick of a second, so that a server that is gone is noticed within seconds.
 """
 
 import hashlib

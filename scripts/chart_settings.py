@@ -1,8 +1,7 @@
 """The operator's settings as rules that a Helm template can apply: a part of `make chart`.
 
 The operator ends if a setting cannot be used, and then only its log says so. Helm cannot run the operator's
-code, so
-each rule is a pattern here, beside the sentence with which the operator refuses a value.
+code, so each rule is a pattern here, beside the sentence with which the operator refuses a value.
 """
 
 from __future__ import annotations

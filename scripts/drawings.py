@@ -1,8 +1,7 @@
 """The pictures of the documentation's concepts, docs/images/*.svg, written by `make reference`.
 
 They consist of words and arrows only, so that a change of the design is a change of a line here. Each picture
-has
-its own light background, and so is readable on light and on dark pages.
+has its own light background, and so is readable on light and on dark pages.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 WHEEL`.
 
 Each has the plugin and its libraries for one system, architecture and minor version of Python. The file name
-for
-which the CLI asks a server has no Python version: the archive of that name is the one for DEFAULT_PYTHON.
+for which the CLI asks a server has no Python version: the archive of that name is the one for DEFAULT_PYTHON.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A site has no files besides its pages. So links to other files of the repository become links below
 REPOSITORY_URL, such as https://github.com/<owner>/<name>/blob/main; without it, plain words. An index lists
-the
-decisions by title, as a forge does by itself for a folder.
+the decisions by title, as a forge does by itself for a folder.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ def page_for_the_site(page: Path, repository_url: str = "") -> str:
 
 def _code(part: str) -> str:
     """Return a code block unchanged, and inline code with its escaped bars unescaped: the generator would
-    show the
-    backslashes.
+    show the backslashes.
     """
     return part if part.lstrip().startswith("```") else part.replace("\\|", "|")
 

@@ -1,10 +1,8 @@
 """A copy of all scripts that the built site would load from other hosts: a part of `make site`.
 
 The generator's script fetches Mermaid, which draws the diagrams, from another host when a page with a diagram
-is
-opened. Here the site gets a copy, from a package of the package index that contains it. Every other address
-from
-which that script would load something, for features that no page uses, is removed.
+is opened. Here the site gets a copy, from a package of the package index that contains it. Every other
+address from which that script would load something, for features that no page uses, is removed.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """The type check of `make lint`, which reuses mypy's cache from an earlier check of another clone.
 
 Without a cache mypy takes three quarters of a minute of processor time; with one, a second or two. So the
-first
-check of a clone starts from a copy in the user's cache folder, and leaves its own cache there if it passes.
-mypy
-compares each file's text with its cache, wherever the file lies, and starts anew after a change of its
-version or
-options.
+first check of a clone starts from a copy in the user's cache folder, and leaves its own cache there if it
+passes. mypy compares each file's text with its cache, wherever the file lies, and starts anew after a change
+of its version or options.
 """
 
 from __future__ import annotations

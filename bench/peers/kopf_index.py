@@ -1,8 +1,7 @@
 """A kopf operator for ``kopf run`` that holds all EndpointSlices and syncers in memory.
 
 Written after kopf's page "In-memory indexing". Each slice is kept as the addresses, names, zones and
-readiness that
-a bridge would need.
+readiness that a bridge would need.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A bridge that polls Eureka and rewrites every slice, like a script written in an afternoon.
 
 ``python -m bench.peers.mirror_poll NAMESPACE SECONDS`` reads the whole registry every SECONDS with `requests`
-and
-replaces the EndpointSlice of each application, changed or not, with the official Kubernetes client.
+and replaces the EndpointSlice of each application, changed or not, with the official Kubernetes client.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 address.
 
 It has one thread, one connection to each side, only the standard library, and no state but the addresses
-seen: the
-least that any bridge does between the two. ``python -m bench.peers.raw_bridge NAMESPACE``.
+seen: the least that any bridge does between the two. ``python -m bench.peers.raw_bridge NAMESPACE``.
 """
 
 from __future__ import annotations

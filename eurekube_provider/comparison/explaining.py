@@ -116,9 +116,14 @@ def _manager_sentence(instance: Instance, manager: Manager) -> str:
     return f"{manager} (owner {instance.owner})"
 
 
+def _is_blank(instance: Instance) -> bool:
+    """Return whether nothing of an instance but its name and id could be read."""
+    return bool(instance.unreadable) and not instance.host_name
+
+
 def _address_for_callers(instance: Instance) -> str:
-    if instance.unreadable and not instance.host_name:
-        return ""  # nothing of it could be read
+    if _is_blank(instance):
+        return ""
     scheme, port = (
         ("https", instance.secure_port) if instance.secure_port.enabled else ("http", instance.port)
     )
@@ -134,8 +139,8 @@ def why_not_up(observed: Observation) -> str:
     """Return why callers are not sent to an instance, as far as that can be determined."""
     instance, status = observed.instance, observed.instance.status
     kind = kind_of(instance)
-    if instance.unreadable and not instance.host_name:
-        return ""  # nothing of it could be read
+    if _is_blank(instance):
+        return ""
     if instance.is_leaving and status is Status.OUT_OF_SERVICE:
         who = "the operator" if observed.manager.kind is ManagerKind.SYNCER else "its owner"
         return f"it is on its way out: {who} took it out of service before it goes"

@@ -32,7 +32,7 @@ class Seen(StrEnum):
     """A stack, another cluster or the application itself keeps instances, and none of them is UP."""
 
     UNREADABLE_INSTANCE = "UnreadableInstance"
-    """None of an application's instances is UP, and some are in no form of the registry's."""
+    """None of an application's instances is UP, and some of them cannot be read."""
 
     STALE = "Stale"
     """The mirror's status about Eureka is too old to be true."""

@@ -70,8 +70,9 @@ class ConditionType(StatusCondition):
     """
 
     UNREADABLE_INSTANCE = "UnreadableInstance"
-    """Something stands under the application that is in no form of the registry's, such as other software's.
-    It is left as it is, and those of the syncer are registered all the same. Callers may fail at all of them.
+    """The registry holds an entry under the application that is in none of its forms, such as one of other
+    software. The entry is left unchanged, and the syncer's instances are registered all the same. Callers may
+    fail to read all instances of the application.
     """
 
     AMBIGUOUS_SERVICE = "AmbiguousService"

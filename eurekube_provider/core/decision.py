@@ -4,15 +4,13 @@ All that was read for a syncer is a :class:`Situation`; :func:`decide` turns it 
 syncer that is refused, paused, in doubt or deleted is a row of :data:`RULES`, not a branch of its own. For
 each instance that the syncer has at a registry, the first of these rows that is true decides:
 
-==============================================  =====================================================
-the instance is wanted where it stands          it stays, and is brought up to date
-another syncer wants it                         it is given to that syncer, as it stands
-its pod was seen terminating, or is gone        it leaves
-another pod has its address                     it leaves
-the wishes of other syncers are not known yet   it stays
-it is wanted elsewhere, or by another id        it leaves once it is registered there
-it is not wanted                                it leaves
-==============================================  =====================================================
+==============================================  ===================================================== the
+instance is wanted where it stands          it stays, and is brought up to date another syncer wants it
+it is given to that syncer, as it stands its pod was seen terminating, or is gone        it leaves another pod
+has its address                     it leaves the wishes of other syncers are not known yet   it stays it is
+wanted elsewhere, or by another id        it leaves once it is registered there it is not wanted
+it leaves ==============================================
+=====================================================
 
 Where the policy removes nothing, or the syncer is paused, an instance that leaves is not removed but lapses:
 nobody renews it. The brake may hold back instances that leave without having been seen terminating.

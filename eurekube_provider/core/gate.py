@@ -4,19 +4,15 @@ A pod whose containers are ready, and that only this gate keeps from being ready
 registers a held pod as if it were ready, and opens the gate once callers know the pod. The view of each
 syncer that selects the pod is a :class:`GateView`; the first of these that is true decides:
 
-==========================================  ==================================================
-the syncer's wishes are not known yet       the gate waits
-the syncer is deleted, or in mode service   it opens
-the syncer is refused                       it waits; it opens where nothing is registered
-no other pod of the Service is ready        it opens
-the syncer is paused                        it waits
-the pod's endpoint cannot be an instance    it opens
-no server of Eureka answers                 it waits; it opens where the syncer says so
-a server of Eureka hangs                    it waits, until its callers have left it
-a server does not show the pod as UP        it waits
-a server has not shown it for long enough   it waits
-else                                        callers know the pod: it opens
-==========================================  ==================================================
+==========================================  ================================================== the syncer's
+wishes are not known yet       the gate waits the syncer is deleted, or in mode service   it opens the syncer
+is refused                       it waits; it opens where nothing is registered no other pod of the Service is
+ready        it opens the syncer is paused                        it waits the pod's endpoint cannot be an
+instance    it opens no server of Eureka answers                 it waits; it opens where the syncer says so a
+server of Eureka hangs                    it waits, until its callers have left it a server does not show the
+pod as UP        it waits a server has not shown it for long enough   it waits else
+callers know the pod: it opens ==========================================
+==================================================
 
 The gate of a pod opens when it opens for each of these syncers. Once open, nothing here closes it.
 """

@@ -1,4 +1,4 @@
-"""The kinds of registries: decisions and sentences ask what one can do, and never which one it is."""
+"""The kinds of registries, and the properties in which decisions and sentences differ between them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from eurekube_provider.core.model import Instance
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The properties of a kind of registry that decisions and people ask for.
+    """The properties of a kind of registry that decisions depend on, or that people ask for.
 
-    :ivar name: its name, for people, which instances have as their data centre where it is not Eureka.
-    :ivar schemes: those of its URLs.
+    :ivar name: its name, for people. Instances of a registry other than Eureka have it as their data centre.
+    :ivar schemes: the schemes of its URLs.
     :ivar client_off: the setting with which an application does not register itself there.
-    :ivar put_back: how a person takes back a status that was set over an instance's own; ``{}`` is its id.
-    :ivar renewals: True if it forgets what nobody renews. Else what is left there stays until it is removed.
-    :ivar overrides: True if a status is kept over an instance's own, and cleared by itself.
-    :ivar self_preservation: True if it stops forgetting where many renewals are missing.
-    :ivar statuses_heeded: True if all callers leave out what is not UP.
+    :ivar put_back: how a person clears a status that was set over an instance's own; ``{}`` is the id.
+    :ivar renewals: True if the registry forgets an instance that nobody renews. Else an instance stays until
+        it is removed.
+    :ivar overrides: True if a status can be set over an instance's own, and cleared separately.
+    :ivar self_preservation: True if the registry stops forgetting while many renewals are missing.
+    :ivar statuses_heeded: True if all callers leave out instances that are not UP.
     :ivar names_in_any_case: True if a name is the same in upper and lower case.
     :ivar lists_lag: True if a list may be half a minute old.
-    :ivar stacks: True if stacks register there, and can import what stands there.
+    :ivar stacks: True if stacks register there, and can import existing instances.
     :ivar drains: True if people drain there by ``eurekube drain``, and syncers by OUT_OF_SERVICE.
-    :ivar mirrors: True if mirrors show it.
+    :ivar mirrors: True if mirrors can show the registry.
     """
 
     name: str
@@ -76,5 +77,5 @@ def kind_of(instance: Instance) -> Capabilities:
 
 
 def kind_of_url(url: str) -> Capabilities:
-    """Return the kind of registry that a URL leads to; Eureka for one that leads nowhere."""
+    """Return the kind of registry that a URL leads to; Eureka for a URL with another scheme."""
     return _BY_SCHEME.get(url.partition("://")[0].strip(), EUREKA)

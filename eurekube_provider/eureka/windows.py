@@ -96,8 +96,8 @@ delta: parsing it takes the interpreter longer than everything else after a read
 """
 
 FOLLOWED_INTERVAL, FOLLOWED = 5.0, 60.0
-"""Where mirrors follow all that is listed: seconds between two readings after a change, and seconds for
-which this goes on.
+"""Seconds between two readings after a change of a registry that mirrors follow, and seconds for which the
+readings go on so.
 """
 
 LONGEST_READING = 600.0

@@ -1,11 +1,10 @@
 """Renewals by a process that could not read its cluster yet, since the Kubernetes API does not answer.
 
 A memory limit or a failed node may restart all replicas while the API is away. The pods still serve, and
-their
-instances would lapse in Eureka within minutes. A process that knows the cluster's name therefore renews the
-instances that Eureka shows as written by the syncers of that cluster, and the instances that stacks ask this
-operator to renew. The process changes nothing. These renewals end as soon as the process leads with a copy of
-the cluster, or reads that another replica leads.
+their instances would lapse in Eureka within minutes. A process that knows the cluster's name therefore renews
+the instances that Eureka shows as written by the syncers of that cluster, and the instances that stacks ask
+this operator to renew. The process changes nothing. These renewals end as soon as the process leads with a
+copy of the cluster, or reads that another replica leads.
 
 Only the settings can be read while the API is away, so the cluster's name must be given there.
 """

@@ -20,8 +20,7 @@ class BrakeMemory:
     """The brake's memory of all syncers; any number of workers may share it.
 
     :param registries: all registries: a syncer's share is measured against all instances that the operator
-        has
-        registered.
+        has registered.
     """
 
     def __init__(self, cluster: Cluster, registries: Collection[Registry]) -> None:

@@ -2,8 +2,7 @@
 
 *Synced* says whether Eureka holds the instances that the syncer wants. *Ready* says whether callers find an
 instance that is UP or, where a Service is scaled to zero, correctly find none. Every other condition comes
-from
-one of the :data:`CHECKS`. A new condition needs a function, a line in :data:`CHECKS`, a name in
+from one of the :data:`CHECKS`. A new condition needs a function, a line in :data:`CHECKS`, a name in
 :class:`~eurekube_provider.core.condition_types.ConditionType`, and a remedy in
 :data:`~eurekube_provider.core.remedies.REMEDIES`. A condition that leaves a syncer synced is in ``_NOTES``.
 """
@@ -79,8 +78,7 @@ class ConditionInput:
     :param read_error: why Eureka cannot be read at the moment.
     :param claimed: the owner names that the syncer has had before.
     :param unclaimed: the syncer's instances under another name of its cluster, which no setting lists as a
-        former
-        name.
+        former name.
     :param taken: by instance id, the pod that has the address now: a paused syncer renews that instance no
         more.
     :param notes: problems with others' instances beside its own.
@@ -337,8 +335,7 @@ def _has_no_service(found: ConditionInput, problems: Problems) -> Ready | None:
 
 def _is_braked(found: ConditionInput, problems: Problems) -> Ready | None:
     """Return Ready as unknown while the brake holds removals and no wanted instance is UP: the cluster's
-    objects may be
-    wrong, or the application may really be down.
+    objects may be wrong, or the application may really be down.
     """
     if not found.braked or found.serves_wanted:
         return None

@@ -1,10 +1,8 @@
 """The operator's workers: they choose the next syncer to reconcile, and work only while this replica leads.
 
 The controller is level-triggered: an event says only *reconcile again*. One worker at a time reconciles a
-syncer;
-other threads write its status and Events afterwards. Each Eureka has workers of its own, so that a Eureka
-that
-hangs delays only its own syncers.
+syncer; other threads write its status and Events afterwards. Each Eureka has workers of its own, so that a
+Eureka that hangs delays only its own syncers.
 """
 
 from __future__ import annotations
@@ -43,8 +41,7 @@ LONGEST_STOP_SECONDS = 10.0
 
 HANGING_STOP_SECONDS = 0.3
 """Most seconds that :meth:`Controller.stop` waits for a Eureka that does not answer: waiting takes back no
-change,
-and the next leader waits for the Lease.
+change, and the next leader waits for the Lease.
 """
 
 LONGEST_RECONCILE_SECONDS = 600.0

@@ -1,8 +1,8 @@
 """The check that the pods behind each syncer serve for as long as callers still call them.
 
 The controller names the syncers that it has reconciled. A few seconds later a thread of its own reads one or
-two
-pods of each workload behind the syncer. The check never delays a registration, and keeps sentences, not pods.
+two pods of each workload behind the syncer. The check never delays a registration, and keeps sentences, not
+pods.
 """
 
 from __future__ import annotations
@@ -139,8 +139,7 @@ class DrainCheck:
 
     def problem(self, key: SyncerKey) -> str | None:
         """Return why callers lose calls when the pods behind a syncer end: empty where they do not, None
-        where that is not
-        known.
+        where that is not known.
         """
         with self._condition:
             return self._problems.get(key) if self._needed_seconds else ""
@@ -210,12 +209,10 @@ class DrainCheck:
 
 def sample_pods(slices: Iterable[Object]) -> tuple[list[tuple[Pod, Pod]], bool]:
     """Return the first and the last pod of each workload behind EndpointSlices, and whether other endpoints
-    than pods
-    exist.
+    than pods exist.
 
     Workloads are told apart by pod names: pods of a ReplicaSet, StatefulSet or DaemonSet are named alike up
-    to the
-    last dash. A rolling update replaces a StatefulSet's last pod first, and its first pod last.
+    to the last dash. A rolling update replaces a StatefulSet's last pod first, and its first pod last.
     """
     ends: dict[str, tuple[tuple[int, Pod], tuple[int, Pod]]] = {}
     has_others = False

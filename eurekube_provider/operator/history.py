@@ -1,8 +1,7 @@
 """The controller's recent reconciles and changes: for people who ask, never for its own decisions.
 
 The history is bounded: the last reconcile of each syncer with its first differences, and the last changes of
-all
-syncers together.
+all syncers together.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """An index that relates Services, EndpointSlices and syncers to each other.
 
 Thanks to it a reconcile reads only the Services of its own syncer, and a change concerns only its own
-syncers,
-however many others the cluster has. The reflectors' threads feed the index, and the workers read it.
+syncers, however many others the cluster has. The reflectors' threads feed the index, and the workers read it.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ Object = dict[str, Any]
 SyncerKey = tuple[str, str]
 IndexKey = tuple[str, ...]
 """Key that relates objects: a namespace and an app or label for Services and selectors, or a Service's name
-for
-slices.
+for slices.
 """
 
 T = TypeVar("T")

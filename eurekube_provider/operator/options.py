@@ -1,8 +1,7 @@
 """Options of the operator: a flag, an environment variable and a key of the file share one name.
 
 ``--watch-namespace`` is ``WATCH_NAMESPACE`` and ``watch-namespace:``. A flag wins over the environment, and
-the
-environment over the file. Every error names the place of the value, the fault, and the remedy.
+the environment over the file. Every error names the place of the value, the fault, and the remedy.
 """
 
 from __future__ import annotations

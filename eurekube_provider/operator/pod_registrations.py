@@ -4,8 +4,7 @@ They find out whether a pod has its address for itself, and whether a pod is gon
 
 After a pod was killed, the instance that it registered itself stays UP in Eureka until its lease ends, and in
 self-preservation for ever. The instance has another owner, so the operator removes it only where a person
-asks
-for that and nothing speaks against it: :meth:`PodRegistrations.removable`.
+asks for that and nothing speaks against it: :meth:`PodRegistrations.removable`.
 
 All questions are asked before a syncer's changes are sent. So each answer is remembered for
 :data:`.RECHECK_SECONDS`, and an API server that does not answer gets no question for the same time.
@@ -40,8 +39,7 @@ MOST_REMOVED = 10
 
 UNRENEWED_SECONDS, UNRENEWED_INTERVALS = 45.0, 1.5
 """Shortest time without renewal after which a registration counts as abandoned: in seconds, and in the
-client's own
-renewal intervals; both must have passed.
+client's own renewal intervals; both must have passed.
 """
 
 
@@ -133,10 +131,8 @@ class PodRegistrations:
         """Return the instances of gone pods that may be removed, none in doubt, and why the others may not.
 
         An instance may be removed if nobody has renewed it for longer than its client would have let pass, as
-        the servers
-        say, and if no EndpointSlice and no pod of the cluster has its address, nor the address of the pod
-        that registered
-        it, as the API server says at this moment.
+        the servers say, and if no EndpointSlice and no pod of the cluster has its address, nor the address of
+        the pod that registered it, as the API server says at this moment.
 
         :param dead: the registrations that :meth:`gone` returned.
         :param application: in upper case.
@@ -227,8 +223,7 @@ class PodRegistrations:
         """Return which of these addresses a pod or an EndpointSlice of the cluster has now.
 
         Watched slices and queries by address come first, so that whole lists are read only if needed. Only
-        whole lists
-        show a pod's further addresses.
+        whole lists show a pod's further addresses.
 
         :raises KubernetesError: the cluster cannot be read completely.
         """

@@ -1,12 +1,9 @@
 """The conditions Reconciling and Stalled of each kind of custom resource: pure.
 
 kstatus, and with it Flux, kpt and others, reads no other conditions than these two and Ready: a tool waits
-for an
-object that is Reconciling, and one that is Stalled has failed. Flux gives up at once on a Stalled object,
-while
-one apply creates its objects in any order. So a fault that only a person can fix counts as Reconciling for
-two
-minutes before it is Stalled.
+for an object that is Reconciling, and one that is Stalled has failed. Flux gives up at once on a Stalled
+object, while one apply creates its objects in any order. So a fault that only a person can fix counts as
+Reconciling for two minutes before it is Stalled.
 """
 
 from __future__ import annotations

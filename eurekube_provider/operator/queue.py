@@ -52,8 +52,7 @@ class WorkQueue(Generic[K]):
         """Give each group of keys workers of its own; call before any key is added.
 
         :param group_of: called, with no lock held, whenever a key is added; a key that waits in another group
-            moves,
-            since the workers there may all hang.
+            moves, since the workers there may all hang.
         """
         with self._lock:
             self._groups = {group: _Group(self._lock) for group in groups}

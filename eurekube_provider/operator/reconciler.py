@@ -2,8 +2,7 @@
 
 :class:`.situations.SituationReader` reads, :func:`.decision.decide` decides, and
 :meth:`Reconciler.carry_out` alone writes, to registries and to Kubernetes. A reconcile has no thread and no
-    lock,
-and reports to nobody: its whole result is in its :class:`SyncerResult`.
+    lock, and reports to nobody: its whole result is in its :class:`SyncerResult`.
 """
 
 from __future__ import annotations
@@ -336,8 +335,7 @@ class Reconciler:
         """Stop renewing a deleted syncer's instances that could not be deregistered.
 
         As soon as Eureka answers, the syncer's end is reconciled like any other event and deregisters the
-        instances that
-        have not lapsed.
+        instances that have not lapsed.
         """
         left = []
         for name, there in decided.registries.owned(decided.situation.owner).items():

@@ -102,8 +102,7 @@ class Registries(dict[str, Registry]):
         """Return the other connections that lead to the same Eureka as ``home``.
 
         :param wanted: the instances that ``owner`` wants at ``home``: a connection is compared only where it
-            has some
-            of them.
+            has some of them.
         :returns: the connections, and those not decided yet with the error, or None where a later read
             decides.
         """
@@ -128,10 +127,8 @@ class Registries(dict[str, Registry]):
         """Return whether two connections lead to one Eureka, or to servers that replicate to each other.
 
         Then an instance removed at one of them is removed at both. The proof is an instance that both show as
-        written at
-        the same moment, since a syncer that moves registers its instances anew. A proven pair is remembered,
-        since a later
-        change may be sent to one of them first.
+        written at the same moment, since a syncer that moves registers its instances anew. A proven pair is
+        remembered, since a later change may be sent to one of them first.
 
         :param home: where the instances of these keys shall be; at ``other`` they are.
         :returns: None where that is not known yet: an instance was changed just now, or only one of them has

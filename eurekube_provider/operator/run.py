@@ -1,8 +1,7 @@
 """The operator's parts, started and stopped in a safe order.
 
 The copies of the cluster's objects are complete and the registries are read before anything is changed.
-Changes
-that are under way end before the Lease is released, and renewals end after it.
+Changes that are under way end before the Lease is released, and renewals end after it.
 """
 
 from __future__ import annotations
@@ -563,10 +562,9 @@ def wait_until_read(
     stop.
 
     A Eureka that hangs does not delay those that answer. The operator changes nothing at a Eureka that has
-    not
-    answered, but reports that on each syncer, and lets deleted syncers go in the end. The same holds for a
-    single
-    namespace that the operator may not read. A single pass (a finite ``give_up_at``) needs all answers.
+    not answered, but reports that on each syncer, and lets deleted syncers go in the end. The same holds for
+    a single namespace that the operator may not read. A single pass (a finite ``give_up_at``) needs all
+    answers.
 
     :param blind: started where the Kubernetes API went away meanwhile.
     :raises EurekubeError: something could not be read in time.

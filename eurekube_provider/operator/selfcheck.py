@@ -312,8 +312,7 @@ def check_zookeeper(
     name: str, servers: ZooKeeperServers, addresses: Container[str] | None
 ) -> list[CheckResult]:
     """Check that a ZooKeeper ensemble can be read, that its password is encrypted, and that no ended operator
-    left
-    nodes behind.
+    left nodes behind.
 
     :param addresses: addresses of pods, whose nodes count as in use; None to skip the search for such nodes.
     """

@@ -211,8 +211,7 @@ class SituationReader:
         """Add the syncer's instances under other names of its cluster.
 
         An instance that is not wanted, or is also registered under the present name, is read singly: a list
-        may still show
-        an instance that was removed, and a take-over would register it again.
+        may still show an instance that was removed, and a take-over would register it again.
         """
         found = registries.called_otherwise(self._cluster, situation.key)
         if not found:

@@ -1,8 +1,7 @@
 """The watch for Eurekas that accept requests but do not answer: reported at once, not after the time-outs.
 
 A request to a server that hangs ends after seconds, and a syncer's plan is many requests. Until they end, a
-status
-without this watch would say what held before.
+status without this watch would say what held before.
 """
 
 from __future__ import annotations

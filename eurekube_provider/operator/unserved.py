@@ -2,8 +2,7 @@
 watch.
 
 An operator of some namespaces sees no pods of the others, and can keep nothing there. But it can see in
-Eureka
-which instances of its own cluster nobody renews, although a syncer's status says otherwise.
+Eureka which instances of its own cluster nobody renews, although a syncer's status says otherwise.
 """
 
 from __future__ import annotations
@@ -44,8 +43,7 @@ LONGEST_LOOK_SECONDS = 120.0
 
 class UnservedSyncers:
     """The search for unserved syncers, on a thread of its own while this replica leads; each finding is put
-    into the
-    syncer's status.
+    into the syncer's status.
 
     :param namespaces: those that this operator watches.
     :param dropped: returns the namespaces that it watched before.

@@ -1,8 +1,7 @@
 """Fields of each kind of object that the operator keeps: those that the mapping reads.
 
 Nodes and pods are watched only while needed. Ten thousand endpoints stay small that way. The result of
-mapping
-them is kept where that is worth its memory.
+mapping them is kept where that is worth its memory.
 """
 
 from __future__ import annotations
@@ -288,8 +287,7 @@ REMEMBERED_SECONDS = 600.0
 
 MOST_REMEMBERED = 20_000
 """Most terminating endpoints that are remembered; beyond this number the oldest are forgotten, and the brake
-may doubt
-their removal for a minute.
+may doubt their removal for a minute.
 """
 
 EndpointName = tuple[str, str]

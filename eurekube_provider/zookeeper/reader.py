@@ -1,6 +1,5 @@
 """A reader that follows an ensemble: it reads all nodes at its start and after each lost connection, else
-those
-that watches report. A watch reports one change, without contents; the read that follows sets it again.
+those that watches report. A watch reports one change, without contents; the read that follows sets it again.
 """
 
 from __future__ import annotations

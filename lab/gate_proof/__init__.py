@@ -1,10 +1,8 @@
 """The proof of the readiness gate: rollouts with `minReadySeconds: 0` while real Spring clients call.
 
 `python -m lab.gate_proof FORM FILE` runs it inside a network of the lab's own (:mod:`lab.netns`) and writes
-its
-findings; :func:`prove_gate` starts that. One application of ten pods is rolled again and again, with a
-different
-disturbance each time, and every call of two unmodified clients is counted.
+its findings; :func:`prove_gate` starts that. One application of ten pods is rolled again and again, with a
+different disturbance each time, and every call of two unmodified clients is counted.
 """
 
 from typing import Any, Literal

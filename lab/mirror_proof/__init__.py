@@ -2,9 +2,8 @@
 
 A plain HTTP client in the cluster calls machines by `http://review.shop.svc.cluster.local/`, which a real
 CoreDNS resolves, while a real Spring client outside calls a pod and the machines. The machines are replaced
-while
-both call, and every call is counted. `python -m lab.mirror_proof FILE` runs it inside a network of the lab's
-own (:mod:`lab.netns`) and writes its findings; :func:`prove_mirror` starts that.
+while both call, and every call is counted. `python -m lab.mirror_proof FILE` runs it inside a network of the
+lab's own (:mod:`lab.netns`) and writes its findings; :func:`prove_mirror` starts that.
 """
 
 from typing import Any

@@ -1,6 +1,5 @@
 """The stage of the mirror proof: a cluster with CoreDNS and a played kube-proxy, an operator with its own
-rights, and
-callers.
+rights, and callers.
 
 The applications are `review`, on machines, mirrored with an address and without one; `legacy`, on machines
 that end without a drain; and `rating`, in a pod.

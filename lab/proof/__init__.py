@@ -2,8 +2,7 @@
 
 `python -m lab.proof FORM FILE` runs it inside a network of the lab's own (:mod:`lab.netns`) and writes its
 findings; :func:`prove` starts that. Each scenario and strategy has an application and callers of its own, and
-all
-run at once.
+all run at once.
 """
 
 from typing import Any, Literal

@@ -38,8 +38,7 @@ _BY_STATUS = tuple(
     Subject(scenario, Strategy.OUT_OF_SERVICE) for scenario in (Scenario.ROLLED, Scenario.PEER)
 )
 """Subjects whose syncer reports OUT_OF_SERVICE in the same way as a removal; a restarted server may have
-forgotten
-that status.
+forgotten that status.
 """
 
 FORMS: Mapping[FormName, Form] = {

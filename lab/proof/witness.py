@@ -1,10 +1,8 @@
 """The witness: it records how long each Eureka server shows removed pods, and whether it still holds them.
 
 A server that renders its delta at the very moment of a removal keeps a delta without the removal, until
-another
-change happens there (`docs/guides/zero-downtime.md`). Callers then go on calling the pod, no matter who
-removed it
-and how soon.
+another change happens there (`docs/guides/zero-downtime.md`). Callers then go on calling the pod, no matter
+who removed it and how soon.
 
 The witness reads the same answers as callers, under the same keys of the servers' caches, so that nothing is
 rendered for it. An instance that is still shown is read again by its id, past the caches.

@@ -2,8 +2,7 @@
 
 `python -m lab.zookeeper_proof FILE` runs it inside a network of the lab's own (:mod:`lab.netns`) and writes
 its findings; :func:`prove_zookeeper` starts that. The client has its default settings. Real operators serve
-one
-application, which is rolled again and again, with a different disturbance each time, and every call is
+one application, which is rolled again and again, with a different disturbance each time, and every call is
 counted.
 """
 

@@ -39,7 +39,7 @@ TIMEOUT_MS = 5_000
 
 
 class Fault(Enum):
-    """What happens to one request."""
+    """The faults of one request."""
 
     LOST_BEFORE = "lost before it arrived"
     LOST_AFTER = "carried out, and the answer lost"

@@ -201,7 +201,7 @@ class Excuses:
     def __init__(self, slack: float = 1.0) -> None:
         self.slack = slack
         self.used: Counter[str] = Counter()
-        """How often each fault has excused a deviation."""
+        """The number of deviations that each fault has excused."""
 
         self._lock = threading.Lock()
         self._spans: dict[int, Span] = {}

@@ -20,8 +20,8 @@ from lab.spring import SpringClientMissing
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
 ATTEMPTS = 2
-"""How many runs to try: calls fail without any fault of ours if a Eureka server lists a machine too long,
-see docs/guides/zero-downtime.md.
+"""The most runs that are tried: calls fail without any fault of ours if a Eureka server lists a machine too
+long, see docs/guides/zero-downtime.md.
 """
 
 LOAD_SECONDS = 3.0

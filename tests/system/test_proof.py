@@ -30,7 +30,7 @@ LOAD_SECONDS = FORMS["short"].drain.margin_seconds
 
 
 ATTEMPTS = 3
-"""How many runs to try.
+"""The most runs that are tried.
 
 Calls also fail if the machine gives the callers no processor time for seconds, or if a server lists a pod for
 too long after its removal: see `docs/guides/zero-downtime.md`.

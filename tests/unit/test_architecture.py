@@ -81,8 +81,7 @@ def test_the_files_that_contributors_read_of_are_there(page: str) -> None:
 
 def test_each_test_module_has_the_name_of_what_it_tests() -> None:
     """A test module has the name of the module that it tests, except the listed ones; tests directly in
-    tests/unit are
-    about the repository.
+    tests/unit are about the repository.
     """
     unit = ROOT / "tests" / "unit"
     astray = set()

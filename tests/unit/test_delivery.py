@@ -59,8 +59,7 @@ def test_the_image_has_what_the_extra_for_the_operator_has() -> None:
 
 def test_an_installation_for_registrations_has_nothing_of_kubernetes() -> None:
     """The core requires no Kubernetes package: Pulumi asks for its Kubernetes plugin wherever
-    pulumi-kubernetes is
-    installed.
+    pulumi-kubernetes is installed.
     """
     assert names(project()["project"]["dependencies"]) == {"pulumi", "PyYAML", "requests", "urllib3"}
 
@@ -182,8 +181,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_works_without_pulumi_or_names_the_package(command: str) -> None:
     """Without Pulumi, as with the operator's package, commands that run programs name the package to install;
-    others
-    work.
+    others work.
     """
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_PULUMI, command, "--help"], cwd=ROOT, capture_output=True, text=True

@@ -82,8 +82,7 @@ def test_a_mutant_that_does_not_fit_says_why(code: str, why: str) -> None:
 
 def test_a_mutant_is_killed_by_its_test_and_by_no_other(tmp_path: Path) -> None:
     """A mutant is killed by its own test, survives another test, and is undecided with a missing test; the
-    code is
-    restored.
+    code is restored.
     """
     one = next(each for each in mutants() if each.name == "timestamps-do-not-grow")
     elsewhere = replace(

@@ -1,8 +1,7 @@
 """The cluster's own addresses, to which no mirror may send calls.
 
 They come from the API's networks (ServiceCIDRs, the nodes' pod networks), from networks in the settings, and
-from
-the Services and endpoints that the operator watches anyway.
+from the Services and endpoints that the operator watches anyway.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from eurekube_provider.kube.access import NODES, SERVICE_CIDRS, KubeAccess
 
 REFRESH_SECONDS, OLDEST_SECONDS = 60.0, 120.0
 """Seconds after which the addresses are read again between reconciles, and their greatest age in seconds when
-a
-reconcile begins.
+a reconcile begins.
 """
 
 

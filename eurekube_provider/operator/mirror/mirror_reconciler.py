@@ -419,8 +419,7 @@ def _change(before: list[Instance] | None, after: list[Instance] | None) -> int:
     """Return the turn in which an application comes: the lower, the sooner.
 
     A changed application comes first; next one that also lost an instance, since Eureka is asked for that
-    instance
-    and may hang; last an unchanged one.
+    instance and may hang; last an unchanged one.
     """
     if before == after:
         return _UNCHANGED

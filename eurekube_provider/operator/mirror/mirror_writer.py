@@ -1,9 +1,8 @@
 """Writes of mirrors into the cluster, one at a time and counted.
 
 A Service is created, never taken over: if one of that name exists, the API refuses. Every other object is
-changed
-or deleted only in the version that was read, by its ``resourceVersion``. So nothing of another owner is
-overwritten, however old the local copy is.
+changed or deleted only in the version that was read, by its ``resourceVersion``. So nothing of another owner
+is overwritten, however old the local copy is.
 """
 
 from __future__ import annotations
@@ -98,8 +97,7 @@ class MirrorWriter:
         """Patch a Service if it still is as it was read.
 
         :raises KubernetesError: among others 409 where the Service was changed since: it may be a person's by
-            now, or
-            another one of its name.
+            now, or another one of its name.
         """
         answer = self._patched(service, patch)
         self._wrote(self._objects.services, answer)
@@ -127,8 +125,7 @@ class MirrorWriter:
         longer.
 
         The Services are listed from the API server, since the local copy may be old: once the mirror is gone,
-        nothing else
-        keeps Kubernetes from deleting them.
+        nothing else keeps Kubernetes from deleting them.
         """
         namespace, name = key_of(mirror)
         uid = mirror["metadata"]["uid"]

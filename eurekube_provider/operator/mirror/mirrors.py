@@ -44,8 +44,7 @@ UNSYNCED_SECONDS = 1.0
 
 MOST_ROUNDS = 8
 """Most rounds with writes of one mirror between two readings of Eureka. More rounds mean that another writer,
-such
-as a webhook, changes the written objects: that shall cause no endless writes.
+such as a webhook, changes the written objects: that shall cause no endless writes.
 """
 
 REST_SECONDS = 30.0
@@ -53,8 +52,7 @@ REST_SECONDS = 30.0
 
 LONGEST_CONFLICT_SECONDS = 8.0
 """Retry delay in seconds from which a conflict is reported: the watch does not resolve it, as where a slice
-of
-another owner has the name of a mirror's slice.
+of another owner has the name of a mirror's slice.
 """
 
 LONGEST_RECONCILE_SECONDS = 600.0

@@ -1,8 +1,7 @@
 """Runs of a stack through Pulumi's Automation API, each in a worker process of its own.
 
 The operator itself loads no Pulumi: a worker costs memory only while it runs, and one that hangs or dies
-harms no
-other part. A worker gets one JSON request on its standard input, and answers with one line of JSON.
+harms no other part. A worker gets one JSON request on its standard input, and answers with one line of JSON.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from eurekube_provider.core.errors import EurekubeError, KubernetesError, LeadershipLost
+from eurekube_provider.core.objects import conditions_of
 from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.kube.access import MERGE_PATCH, STACKS, KubeAccess
 from eurekube_provider.operator.triggers.targets import PulumiStack
@@ -50,15 +51,15 @@ def requester(stack: PulumiStack, access: KubeAccess, poll_seconds: float = POLL
             if run.cancelled.wait(poll_seconds):
                 return TriggerResult.failed("given up, since the operator ends; the Stack goes on by itself")
             try:
-                status = access.get(path).get("status") or {}
+                found = access.get(path)
             except EurekubeError as error:
                 trouble = str(error)
             else:
-                result = _result(status, value, called)
+                result = _result(found, value, called)
                 if result is not None:
                     return result
-                if status.get("observedReconcileRequest") == value:
-                    waits_for = _condition(status, "Reconciling").get("message")
+                if (found.get("status") or {}).get("observedReconcileRequest") == value:
+                    waits_for = conditions_of(found).get("Reconciling", {}).get("message")
                     trouble = "it has seen the request, and goes on by itself"
                     trouble += f" ({waits_for})" if waits_for else ""
             if time.monotonic() >= deadline:
@@ -90,30 +91,25 @@ def _unanswered(stack: Mapping[str, Any], key: str, called: str) -> str | None:
     value = str((stack["metadata"].get("annotations") or {}).get(REQUEST_ANNOTATION) or "")
     if not value.startswith(f"eurekube-{key}-"):
         return None
-    result = _result(stack.get("status") or {}, value, called)
+    result = _result(stack, value, called)
     return value if result is None or result.outcome.is_good else None
 
 
-def _result(status: Mapping[str, Any], value: str, called: str) -> TriggerResult | None:
+def _result(stack: Mapping[str, Any], value: str, called: str) -> TriggerResult | None:
     """Return the result of the request; None while it has none."""
+    status = stack.get("status") or {}
     last = status.get("lastUpdate") or {}
     if last.get("reconcileRequest") == value:
         message = f"{called} ran: {last.get('type') or 'update'} {last.get('state')}"
         if last.get("state") == "succeeded":
             return TriggerResult(TriggerOutcome.SUCCEEDED, message)
         return TriggerResult.failed(f"{message}: {last.get('message') or 'it says no reason'}")
-    stalled = _condition(status, "Stalled")
+    stalled = conditions_of(stack).get("Stalled", {})
     if status.get("observedReconcileRequest") == value and stalled.get("status") == "True":
         return TriggerResult.failed(
             f"{called} is stalled ({stalled.get('reason')}): {stalled.get('message')}"
         )
     return None
-
-
-def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """Return a Stack's condition; empty where it has none of that type."""
-    conditions: list[Mapping[str, Any]] = status.get("conditions") or []
-    return next((one for one in conditions if one.get("type") == kind), {})
 
 
 def _explained(error: KubernetesError, called: str) -> str:

@@ -15,8 +15,7 @@ def rows(triggers: Triggers) -> list[dict[str, Any]]:
     """Return a row for each StackRefresh, those that are not ready first.
 
     The leader's rows show its own state; another replica's rows show the objects' statuses, without the next
-    run, which
-    only the leader knows.
+    run, which only the leader knows.
     """
     states, due = triggers.states(), triggers.due()
     found = []

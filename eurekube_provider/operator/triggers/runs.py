@@ -31,8 +31,7 @@ vain.
 
 MOST_AT_ALL = 32
 """Most runs of all kinds at once. Of this number and of :data:`MOST_RUNS`, half is kept for targets whose
-last run
-went well.
+last run went well.
 """
 
 

@@ -1,8 +1,7 @@
 """Targets that a StackRefresh may name: the targets of the operator's configuration file.
 
 Anyone who may write a StackRefresh must not be able to choose a URL, a directory or a stack: the file lists
-those,
-with the namespaces that may use them.
+those, with the namespaces that may use them.
 """
 
 from __future__ import annotations

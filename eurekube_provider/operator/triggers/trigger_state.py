@@ -1,8 +1,7 @@
 """The state of a StackRefresh: its status, written and read.
 
 The status is also the operator's memory: the next leader finds there the digest that was served, when the
-last run
-began, and whether it ended.
+last run began, and whether it ended.
 """
 
 from __future__ import annotations

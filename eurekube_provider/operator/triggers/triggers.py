@@ -1,8 +1,7 @@
 """The leader's triggers, which run targets for StackRefreshes.
 
 One thread reconciles and writes; runs have threads of their own. The reflectors only leave a note, and so
-wait for
-neither.
+wait for neither.
 """
 
 from __future__ import annotations

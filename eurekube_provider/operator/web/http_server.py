@@ -1,10 +1,8 @@
 """A small HTTP server for people, probes and scrapers: it only reads, and never delays the operator.
 
 One function makes each response from path and query; this module does not know the content. A connection
-carries
-one request and is ended after :data:`LONGEST_SECONDS`, so that a client with many idle connections locks
-nobody
-out for long: beyond :data:`MOST_CONNECTIONS` the oldest connection is ended.
+carries one request and is ended after :data:`LONGEST_SECONDS`, so that a client with many idle connections
+locks nobody out for long: beyond :data:`MOST_CONNECTIONS` the oldest connection is ended.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The metrics of ``/metrics``: the operator's own counters in Prometheus' format.
 
 This module counts nothing. A scrape copies the counters that the parts keep, so that it costs them nothing
-and
-a deleted syncer's labels are gone with it. Labels are few on purpose: syncers, servers, methods and codes,
-never instances.
+and a deleted syncer's labels are gone with it. Labels are few on purpose: syncers, servers, methods and
+codes, never instances.
 """
 
 from __future__ import annotations

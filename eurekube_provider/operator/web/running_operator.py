@@ -59,8 +59,7 @@ class RunningOperator:
         """Return the liveness of all loops that must go on.
 
         Only the operator's own threads count. A Eureka or a Kubernetes API that is away must not restart the
-        operator: a
-        restart would bring neither back, and would end the renewals that still get through.
+        operator: a restart would bring neither back, and would end the renewals that still get through.
         """
         registries = [loop for registry in self.registries.values() for loop in registry.liveness()]
         return [

@@ -50,7 +50,7 @@ REST_SECONDS = 30.0
 """Seconds before the end in which the operator must write nothing."""
 
 MOST_STRAYS = 3
-"""How often slices may be added to a Service that has become a person's: writes under way, and one more."""
+"""The most slices that a person's new Service may still get: writes under way, and one more."""
 
 HOLD_SECONDS = 60
 SETTLED_MS = 60_000

@@ -66,7 +66,7 @@ _API = "https://kubernetes"
 
 
 class Fault(Enum):
-    """What happens to one request."""
+    """The faults of one request."""
 
     LOST_BEFORE = "lost before it arrived"
     LOST_AFTER = "carried out, and the answer lost"

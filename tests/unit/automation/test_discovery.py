@@ -1,9 +1,8 @@
 """Summaries of a preview's effect on discovery, for reviewers and programs.
 
 A real Pulumi CLI printed the previews in ``summaries`` for stacks in a real Eureka and cluster; source
-positions
-and providers were trimmed. After an intended change, EUREKUBE_WRITE_GOLDEN=1 writes the expected texts again;
-read them then.
+positions and providers were trimmed. After an intended change, EUREKUBE_WRITE_GOLDEN=1 writes the expected
+texts again; read them then.
 """
 
 from __future__ import annotations
@@ -123,8 +122,7 @@ def test_a_thousand_instances_are_listed_one_by_one_for_a_machine() -> None:
 
 def test_an_event_log_says_the_same_and_how_many_there_are() -> None:
     """An event log gives the same summary as a preview document, and the counts of instances, as it has
-    unchanged
-    resources.
+    unchanged resources.
     """
     document, log = previewed("replacement.json"), previewed("replacement.events")
     (moved,) = log.applications
@@ -183,8 +181,7 @@ def test_an_operator_for_every_language_is_described_as_pythons(
     operation: str, summarised: Callable[[StepLog], Discovery]
 ) -> None:
     """The native operator has the same summary as Python's; its deletion gives a warning, and neither
-    operator nor
-    guard counts as a Kubernetes object.
+    operator nor guard counts as a Kubernetes object.
     """
     python, native = (summarised(transcript_of_an_operator(operation, *each)) for each in OPERATORS)
     assert native == python
@@ -234,8 +231,7 @@ def test_what_only_a_state_has_is_no_change_of_an_instance() -> None:
 
 def test_what_callers_of_an_old_url_may_lose_is_counted() -> None:
     """A move to another Eureka URL warns that callers of the old one lose the UP instances; URL lists that
-    share a URL
-    count as the same Eureka.
+    share a URL count as the same Eureka.
     """
     old = {"instances": {"a": A, "b": B}, "statuses": {"b": "DOWN"}, "drain_seconds": 9}
     summary = previewed_application(old, {"instances": {"a": A, "b": B}, "service_url": "http://f"})
@@ -434,8 +430,7 @@ def test_a_self_renewed_application_that_came_back_is_not_refused(
     incarnation: str, new: dict[str, Any], concerns: list[str], refused: list[str]
 ) -> None:
     """An application that renews itself and is registered again at its address is taken back with a warning;
-    at another
-    address, renewed by an operator, or only imported, it is refused.
+    at another address, renewed by an operator, or only imported, it is refused.
     """
     old = {"instances": {"a": A}, "renewer": "self", "held_by_others": {"a": ""}, "incarnation": incarnation}
     summary = previewed_application(old, {"instances": {"a": A}, "renewer": "self", **new})

@@ -48,8 +48,7 @@ NOTES: list[Note] = [
 
 def test_the_stages_are_the_whole_time() -> None:
     """The stages add up to the whole time; the wait for the syncer's former change is separate from the
-    queue, and
-    reads from writes.
+    queue, and reads from writes.
     """
     stages = Trace(NOTES).stages(CHANGE)
     assert stages is not None

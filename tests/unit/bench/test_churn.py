@@ -63,8 +63,7 @@ def test_an_endpoint_comes_and_another_one_goes() -> None:
 
 def test_a_change_is_shown_once_each_server_shows_it() -> None:
     """The first and the last server's times are separate figures; a change superseded before every server
-    showed it is
-    left out.
+    showed it is left out.
     """
     made = Churn(Field(), "shop", 0, lambda name, number: f"{name}-{number}", 1.0)  # type: ignore[arg-type]
     lag = Lag(0.0, ("RATING", "a"), "UP")

@@ -16,8 +16,7 @@ from scripts.command_reference import commands_pages
 ROOT = Path(__file__).parents[3]
 RECORDED = Path(__file__).with_name("command_line.txt")
 """File with each parameter of each command, its values and its default. Lines are added, never changed; the
-help
-texts are in docs/reference/cli.md.
+help texts are in docs/reference/cli.md.
 """
 
 

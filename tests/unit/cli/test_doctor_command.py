@@ -129,8 +129,7 @@ def test_a_time_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_how_callers_learn_sooner() -> None:
     """The advice gives three settings, the time that they reach and their cost; it is empty if callers are
-    fast
-    already.
+    fast already.
     """
     said = advice(Drain())
     assert said.startswith("callers learn of a pod up to 95 s after Eureka shows it. It is 10 s with")

@@ -84,8 +84,7 @@ def stage(capsys: pytest.CaptureFixture[str]) -> Iterator[Stage]:
 @pytest.mark.parametrize("word", ["order", "i-1"])
 def test_what_registered_without_an_id_is_drained_under_the_servers(stage: Stage, word: str) -> None:
     """An instance without an id, in an Amazon data centre, is drained under the machine's instance id, not
-    its host
-    name.
+    its host name.
     """
     stage.register(None, dataCenterInfo=AMAZON)
     stage.listed()
@@ -164,8 +163,7 @@ def test_what_comes_back_while_a_drain_waits_is_not_safe(stage: Stage) -> None:
 
 def test_what_registered_itself_out_of_service_is_put_back_by_its_id(stage: Stage) -> None:
     """An instance that registered itself as OUT_OF_SERVICE is put back when its id is given; for a whole
-    application it
-    is only reported.
+    application it is only reported.
     """
     stage.register("stuck", status="OUT_OF_SERVICE")
     stage.register("stuck")

@@ -202,8 +202,7 @@ def test_what_may_not_be_read_does_not_pass_for_what_is_not_there(
     kind: str, servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """When Services or EndpointSlices may not be read, the state comes from the operator's status, nothing is
-    planned,
-    and the exit code is 2.
+    planned, and the exit code is 2.
     """
     servers.refused = {kind}
     found = asked(servers, capsys, "status", code=2)
@@ -267,8 +266,7 @@ def test_an_application_says_which_mirror_brings_it_in(
     servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """``explain`` shows the mirror of an application, its Service, and why an instance is not called through
-    it; for
-    one instance only that one.
+    it; for one instance only that one.
     """
     servers.objects["eurekamirrors"] = [mirror("old", mirror_status("LEGACY", held=1), application="legacy")]
     servers.objects["endpointslices"].append(

@@ -75,8 +75,7 @@ def test_the_pods_of_a_workload_that_wait_are_opened(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Only gates of ready pods that wait are opened; a pod whose gate is open, that is not ready, or that has
-    no such
-    gate is left.
+    no such gate is left.
     """
     api = Api(
         pod("waits"),

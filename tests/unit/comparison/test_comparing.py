@@ -129,8 +129,7 @@ def test_what_befalls_several_instances_is_said_once() -> None:
 
 def test_what_others_keep_is_not_compared() -> None:
     """Instances of stacks, other clusters, unknown owners and applications themselves are listed by their
-    manager, and
-    not compared.
+    manager, and not compared.
     """
     there = [
         instance("rating"),

@@ -57,8 +57,7 @@ def test_what_nobody_has_read_for_long_is_not_known(age: float, state: str) -> N
 
 def test_the_service_is_named_before_there_is_one() -> None:
     """Before a first status the Service's name comes from the spec; a pattern shows its first Service and the
-    number of
-    others.
+    number of others.
     """
     (new,) = mirror_states([mirror("x", application="order", serviceName="legacy-{application}")], NOW)
     assert (new.service, new.to_dict()["services"]) == ("legacy-order", 0)

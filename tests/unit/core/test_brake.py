@@ -66,8 +66,7 @@ def never(_: str) -> bool:
 )
 def test_limits_of_a_syncer(there: int, gone: int, arriving: int, trips: bool) -> None:
     """The brake holds a loss of all of two or more instances, or of more than half and at least ten; arrivals
-    offset
-    losses.
+    offset losses.
     """
     judgement = judge(taking_away(there, gone, arriving), there, 10_000, NOTHING, never)
     assert trips == bool(judgement.held)

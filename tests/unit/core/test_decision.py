@@ -126,10 +126,8 @@ def unclaimed(had: str, wanted: str, state: State = State.SERVED, **more: Any) -
 
 def summary(steps: RegistrySteps) -> str:
     """Return the sorted steps at a registry, each a sign and a pod: ``>`` handed over, ``<`` restored, ``+``
-    registered,
-    ``~`` changed, ``-`` removed, ``=`` removed since it moved, ``.`` left to lapse, ``x`` another owner's,
-    removed, ``&``
-    taken over, ``*`` renewed though under another name.
+    registered, ``~`` changed, ``-`` removed, ``=`` removed since it moved, ``.`` left to lapse, ``x`` another
+    owner's, removed, ``&`` taken over, ``*`` renewed though under another name.
     """
     signs: list[tuple[str, Iterable[Instance]]] = [
         (">", [change.instance for change in steps.handovers]),

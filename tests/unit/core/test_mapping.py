@@ -444,8 +444,7 @@ NAMED_WITH_A_PORT: dict[str, tuple[Object, list[Object], int | str, str]] = {
 @pytest.mark.parametrize("described", NAMED_WITH_A_PORT)
 def test_a_namesake_service_without_the_port_is_not_meant(described: str) -> None:
     """If the Service with the application's name lacks the port, another Service with the port is used; if
-    only pods
-    could tell, NoPort is reported.
+    only pods could tell, NoPort is reported.
     """
     declared, in_pods, port, expected = NAMED_WITH_A_PORT[described]
     services = [selected_as_rating("rating", ports=[declared]), selected_as_rating("rating-http")]

@@ -303,8 +303,7 @@ thorough = settings(max_examples=max(500, strategies.EXAMPLES))
 @given(situations)
 def test_nothing_in_doubt_goes(found: MirrorSituation) -> None:
     """A called endpoint stays until its end is proved, its hold time is over, or a person releases it; while
-    Eureka is
-    silent all endpoints stay.
+    Eureka is silent all endpoints stay.
     """
     decision = decide_mirrored(found)
     if decision.end is not SHOWS:
@@ -327,8 +326,7 @@ def test_nothing_in_doubt_goes(found: MirrorSituation) -> None:
 @given(situations)
 def test_nothing_of_others_is_touched(found: MirrorSituation) -> None:
     """A Service of a person that did not opt in, or of another mirror, gets no endpoint; no address outside
-    the allowed
-    networks is called.
+    the allowed networks is called.
     """
     decision = decide_mirrored(found)
     if decision.end is not SHOWS:

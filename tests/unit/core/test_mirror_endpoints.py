@@ -244,8 +244,7 @@ def test_nothing_is_removed_without_proof_before_its_time(
     standing: set[int], listed: set[int], gone: set[int], steps: list[int]
 ) -> None:
     """Repeated reconciles keep an unproved endpoint for the hold time, or longer if most instances are
-    missing, and no
-    longer.
+    missing, and no longer.
     """
     gone -= listed
     there = [shown(number) for number in sorted(standing)]

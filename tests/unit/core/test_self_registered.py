@@ -115,8 +115,7 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 def test_what_a_pod_registered_itself(name: str) -> None:
     """A syncer does not register a pod whose own client has registered it at the same address and port; a pod
-    whose client
-    registered another port is registered, too.
+    whose client registered another port is registered, too.
     """
     row = ROWS[name]
     want = wanted(row.pod)

@@ -40,8 +40,7 @@ def test_what_is_wrong_is_found(language: str, text: str, complaint: str) -> Non
 @pytest.mark.parametrize("page", ["pulumi.md", "native-provider.md"])
 def test_a_command_in_a_sentence_is_executed_in_a_block(page: str) -> None:
     """On pages whose blocks are all run by tests/system/test_documented_commands.py, a whole command in a
-    sentence also
-    stands in a block.
+    sentence also stands in a block.
     """
     text = (links.ROOT / "docs" / "reference" / page).read_text()
     parts = re.split(r"^ *```.*$", text, flags=re.MULTILINE)

@@ -66,8 +66,7 @@ def test_the_operator_takes_what_a_rule_lets_through(name: str) -> None:
 )
 def test_each_setting_that_can_be_refused_has_a_rule(name: str, option: Option) -> None:
     """Each setting that the operator can refuse has a rule, except files and directories, which only the pod
-    has, and
-    networks, which a template checks.
+    has, and networks, which a template checks.
     """
     only_the_pod = option.kind is FILE or option.name == "work-dir"
     can_be_refused = refuses(option, "\x7f") and not only_the_pod and option.kind is not NETWORKS

@@ -25,8 +25,7 @@ def test_under_another_python_one_sentence_names_the_right_archive(
     tmp_path: Path, program: str, offered: bool
 ) -> None:
     """Under another Python the plugin ends, before any import, with one sentence that names the right archive
-    or says
-    that none exists.
+    or says that none exists.
     """
     for each in STARTERS.iterdir():
         shutil.copy(each, tmp_path)
@@ -58,8 +57,7 @@ def test_there_is_an_archive_for_each_system_and_python() -> None:
 
 def test_an_archive_has_all_that_its_own_target_needs(tmp_path: Path) -> None:
     """Missing dependencies of an archive are found with environment markers evaluated for its target, not for
-    this
-    machine.
+    this machine.
     """
     for name, version, *requires in (
         (

@@ -69,8 +69,7 @@ def test_a_release_is_refused_with_old_measurements(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("repository", ["", "https://forge.example.com/o/n"])
 def test_the_package_s_page_leads_nowhere_that_is_not_there(repository: str) -> None:
     """In the package's description the README's links lead to the release's files, or become plain text if
-    the
-    repository is not known.
+    the repository is not known.
     """
     readme = (release.ROOT / "README.md").read_text()
     text = long_description(readme, repository, "1.2.3")
@@ -125,8 +124,7 @@ def test_the_bill_of_materials_has_what_the_lock_has(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_a_workflow_starts_without_rights_and_with_pinned_actions(path: Path) -> None:
     """Each job names its permissions and a time-out, and each action is pinned to a commit with its version
-    as a
-    comment.
+    as a comment.
     """
     workflow = yaml.safe_load(path.read_text())
     assert workflow["permissions"] == {}
@@ -138,8 +136,7 @@ def test_a_workflow_starts_without_rights_and_with_pinned_actions(path: Path) ->
 
 def test_only_what_publishes_may_show_an_identity() -> None:
     """Only jobs of the release that sign may get an identity token, and only the job that attaches files may
-    write the
-    repository.
+    write the repository.
     """
     rights = {
         (path.stem, name): set(job["permissions"].items())

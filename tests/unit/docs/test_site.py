@@ -36,8 +36,7 @@ def test_a_link_out_of_the_site_is_words_or_an_address(
     repository: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A link to a file outside the pages becomes a URL of the repository, or plain text if that is not known;
-    other
-    links stay.
+    other links stay.
     """
     for name in ("docs/guides/page.md", "docs/guides/other.md", "docs/decisions/0001-a.md", "README.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

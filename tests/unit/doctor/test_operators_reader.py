@@ -97,8 +97,7 @@ def test_a_lease_that_seems_old_is_looked_at_again() -> None:
 
 def test_when_an_instance_was_renewed_last_is_read_past_the_caches() -> None:
     """The last renewal is taken from uncached reads of the instances listed as renewed last, in the
-    namespaces asked
-    for.
+    namespaces asked for.
     """
     shift = int((time.time() - 1_800_000_000.0) * 1000)
 

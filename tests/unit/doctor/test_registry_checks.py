@@ -192,8 +192,7 @@ def test_endpoints_that_are_left_out_hide_no_other_trouble() -> None:
 )
 def test_several_services_with_the_label(names: tuple[str, ...], held: int, said: str | None) -> None:
     """Several Services with the selected label are a finding if none can be preferred, or if Eureka still
-    holds
-    another one's instances.
+    holds another one's instances.
     """
     http, metrics = {"name": "http", "port": 8080}, {"name": "metrics", "port": 9090}
     services = [
@@ -243,8 +242,7 @@ def test_several_services_with_the_label(names: tuple[str, ...], held: int, said
 )
 def test_what_the_operator_says(conditions: Any, said: str | None) -> None:
     """A syncer's failing conditions become one finding; those with a finding of their own, or wished by a
-    person, are
-    left out.
+    person, are left out.
     """
     found = [one.problem for one in condition_findings(item(conditions=conditions), syncer())]
     assert found == ([said] if said else [])

@@ -36,8 +36,7 @@ def test_a_silence_lasts_while_the_server_is_asked(clock: Any) -> None:
 
 def test_a_moment_long_ago_is_not_the_same_silence(clock: Any) -> None:
     """After a long time without requests a new silence begins: callers of a server that hangs only now have
-    not left
-    it.
+    not left it.
     """
     avoided = AvoidedPeers([A, B])
     avoided.add(A, "is slow", SILENT)

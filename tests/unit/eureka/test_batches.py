@@ -134,8 +134,7 @@ def test_an_id_that_another_client_took_a_moment_ago(
     number: int, at: str, is_split: bool, age_seconds: int
 ) -> None:
     """An id that one server holds for another owner, unlisted, is a conflict: no server ever holds our
-    instance under
-    it.
+    instance under it.
     """
     cluster = EurekaCluster(URLS)
     cluster.clock.advance(3_600_000)
@@ -274,8 +273,7 @@ def test_instances_of_a_namesake_cluster_are_left_in_a_batch() -> None:
 
 def test_what_stands_everywhere_is_not_registered_again() -> None:
     """An unlisted instance that every server holds is not registered again, so that no client is notified;
-    one that a
-    server lacks is.
+    one that a server lacks is.
     """
     cluster = EurekaCluster(URLS)
     cluster.clock.advance(3_600_000)
@@ -296,8 +294,7 @@ def test_what_stands_everywhere_is_not_registered_again() -> None:
 
 def test_an_unlisted_out_of_service_keeps_our_mark_in_a_batch() -> None:
     """An OUT_OF_SERVICE instance with the operator's mark keeps the mark in a batch; one that a person put
-    out of
-    service gets none.
+    out of service gets none.
     """
     cluster = EurekaCluster(URLS[:1])
     with owned(World(cluster)):
@@ -383,8 +380,7 @@ def test_a_server_left_behind_gets_nothing_that_was_undone(
 
 def test_what_a_server_keeps_of_a_batch_is_removed_again(servers: Servers) -> None:
     """An instance that one of several servers keeps after a removal is removed again, as no server would
-    forward the
-    removal.
+    forward the removal.
     """
     servers.everywhere(ONE)
     first, keeps = servers.peers.peers[0], iter([True])

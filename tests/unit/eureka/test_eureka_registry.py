@@ -50,8 +50,7 @@ def test_what_a_list_shows_wrongly_is_read_where_that_is_asked_for() -> None:
 
 def test_what_somebody_else_took_over_is_renewed_no_more() -> None:
     """An instance that another owner took over, by a list or by the answer to a renewal, is no longer
-    renewed: else it
-    would never lapse.
+    renewed: else it would never lapse.
     """
     whose = {"eurekube.owner": "stack/o/p/s/billing", "eurekube.renewer": "operator"}
     stacks = replace(instance("vm"), metadata=whose, last_dirty_timestamp_ms=1)

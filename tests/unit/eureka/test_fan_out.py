@@ -61,8 +61,7 @@ def cluster() -> Iterator[Cluster]:
 )
 def test_how_long_the_others_are_waited_for(answered_after: list[float], expected: float | None) -> None:
     """Other servers are waited for until a grace after the first answer, or twice the slowest answer's time;
-    without
-    an answer there is no limit.
+    without an answer there is no limit.
     """
     assert patience(answered_after, windows.GRACE) == expected
 

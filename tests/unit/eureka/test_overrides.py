@@ -47,8 +47,8 @@ def test_a_self_registered_out_of_service_is_put_back_on_request(
     servers: Servers, metadata: dict[str, str]
 ) -> None:
     """With ``also_registered_out`` an undrain puts back an instance that registered itself as OUT_OF_SERVICE,
-    a status
-    that Eureka keeps, and leaves no override. An instance that Eurekube registered so stays as it is.
+    a status that Eureka keeps, and leaves no override. An instance that Eurekube registered so stays as it
+    is.
     """
     one = replace(ONE, metadata=metadata, last_dirty_timestamp_ms=servers.cluster.clock.now_ms)
     servers.everywhere(replace(one, status=Status.OUT_OF_SERVICE))

@@ -33,8 +33,7 @@ ONE = Instance(
 
 def test_a_status_is_remembered_before_it_is_set_or_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Setting and clearing a status are noted before the requests: a server may replicate the status to a
-    busy peer
-    late.
+    busy peer late.
     """
     shared = instance("shared")
     servers = Holding(shared)
@@ -60,10 +59,9 @@ def test_a_status_is_remembered_before_it_is_set_or_taken_off(monkeypatch: pytes
 
 def test_a_renewal_ends_at_who_removed_it() -> None:
     """A stack's instance that a server renewed lately and lacks now was removed there. Its renewal fails, at
-    whichever
-    server it begins, because another server that missed the removal would restore the instance everywhere.
-    Without
-    such a note, and for a syncer's instance, the renewal goes to a server that holds the instance.
+    whichever server it begins, because another server that missed the removal would restore the instance
+    everywhere. Without such a note, and for a syncer's instance, the renewal goes to a server that holds the
+    instance.
     """
     stacks, syncers = of_a_stack("vm"), instance("ours")
     servers = Holding(stacks, syncers)
@@ -105,8 +103,7 @@ def split(monkeypatch: pytest.MonkeyPatch) -> Iterator[Split]:
 
 def test_a_server_that_no_other_reaches_gets_new_registrations(split: Split) -> None:
     """Renewals register new instances at a server that its peers cannot reach: it gets all removals, and
-    would have no
-    pod left.
+    would have no pod left.
     """
     Writer(split.peers).register(ONE)
     assert split.renewed()
@@ -118,8 +115,7 @@ def test_a_server_that_no_other_reaches_gets_new_registrations(split: Split) -> 
 
 def test_an_instance_is_sent_once_it_is_in_service_again(split: Split) -> None:
     """An OUT_OF_SERVICE instance is registered at a separated server only once its override is cleared,
-    because nobody
-    would clear it there.
+    because nobody would clear it there.
     """
     near, far = split.peers.peers
     Writer(split.peers).register(ONE)
@@ -135,8 +131,7 @@ def test_an_instance_is_sent_once_it_is_in_service_again(split: Split) -> None:
 
 def test_what_is_out_of_service_there_stays_as_it_is(split: Split) -> None:
     """An instance that is OUT_OF_SERVICE at the separated server is not overwritten there: it would lose the
-    operator's
-    mark.
+    operator's mark.
     """
     near, far = split.peers.peers
     far.register(ONE)

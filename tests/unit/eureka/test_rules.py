@@ -76,8 +76,7 @@ def by_lists(held: Instance | None = ONE) -> Record:
 )
 def test_a_list_only_suggests(fault: str, record: Record, listed: Instance | None, said: Listed) -> None:
     """A recent write, read or removal counts more than a list; later a list that differs is a reason to read
-    the
-    instance.
+    the instance.
     """
     assert rules.judge_listed(record, listed) is said, fault
 
@@ -127,8 +126,7 @@ def test_a_status_that_passes_for_a_persons(
     fault: str, found: Instance, seconds: float, is_just_set: bool, may_be_sent_again: bool
 ) -> None:
     """Just after the operator set OUT_OF_SERVICE, it is the operator's; for a minute it may be a late copy,
-    which the
-    servers that hold it tell.
+    which the servers that hold it tell.
     """
     record = Record(ONE.key, overridden_at=NOW)
     assert rules.is_just_set(record, found, NOW + seconds) is is_just_set, fault
@@ -173,8 +171,7 @@ def test_a_status_is_sent_again_only_where_another_server_holds_it(
     fault: str, held: dict[str, Instance | None], ours: Instance, urls: tuple[str, ...]
 ) -> None:
     """A status is sent again to the servers that lack it if another one holds it; a person's status, a newer
-    version
-    and another owner's instance are left alone.
+    version and another owner's instance are left alone.
     """
     assert rules.overtaken(held, ours) == urls, fault
 
@@ -195,8 +192,7 @@ def test_the_owner_writes_a_status_that_all_servers_have_otherwise(
     fault: str, held: dict[str, Instance | None], ours: Instance, *, is_overtaken: bool
 ) -> None:
     """A status that no server holds as we wrote it is written again, but only over our last registration and
-    without an
-    override.
+    without an override.
     """
     assert rules.is_overtaken_everywhere(held, ours) is is_overtaken, fault
 
@@ -301,8 +297,7 @@ def test_who_is_cut_off_from_the_other_servers(
     fault: str, instance: Instance, seconds: float, is_cut_off: bool
 ) -> None:
     """A server that lacks a syncer's instance for 20 s is cut off from its peers, so that only the renewer
-    can register
-    the instance there.
+    can register the instance there.
     """
     record = Record(ONE.key, lacking_since={"far": NOW})
     assert rules.is_cut_off(record, "far", instance, NOW + seconds) is is_cut_off, fault
@@ -381,8 +376,7 @@ def test_an_out_of_service_is_not_sent_to_a_cut_off_server(
     fault: str, held: Instance, lacking: Instance | None, may_be: bool
 ) -> None:
     """An instance that is OUT_OF_SERVICE at either side is not copied to a server that is cut off, as nobody
-    would
-    clear the status there.
+    would clear the status there.
     """
     assert rules.may_be_copied(held, lacking) is may_be, fault
 
@@ -484,8 +478,7 @@ def test_a_look_removes_nothing_of_others_and_nothing_in_doubt(
     removed: Instance, found: Instance, is_removed: bool, is_registered: bool
 ) -> None:
     """A later check removes no instance that is registered again, newer, another owner's, or merely expected
-    to come
-    late.
+    to come late.
     """
     look = Look(removed, NOW, is_removed=is_removed)
     record = Record(found.key, held=found if is_registered else None)
@@ -507,8 +500,7 @@ def test_what_came_when_nobody_expected_it(
     fault: str, record: Record, found: Instance, verdict: Verdict
 ) -> None:
     """A registration or status of ours that arrives late and that the record lacks is reported to its owner;
-    a known
-    status, and a person's, is not.
+    a known status, and a person's, is not.
     """
     assert rules.judge_late(record, found) is verdict, fault
 
@@ -642,8 +634,7 @@ def test_what_a_list_suggests_to_renew_for_a_stack(
     fault: str, record: Record, servers: Servers, shares: bool, verdict: Verdict
 ) -> None:
     """A listed stack's instance that was removed at one server is not renewed at another one: a renewal would
-    restore
-    it everywhere.
+    restore it everywhere.
     """
     ours = Ownership(Cluster("lab", "u"), "operator")
     assert rules.judge_listed_for_stack(record, servers, ours, 1000.0, lambda: shares) is verdict, fault
@@ -715,8 +706,7 @@ def test_what_a_renewal_misses_of_a_stack(
     verdict: Verdict,
 ) -> None:
     """A stack's instance that a renewal misses is restored if servers forgot it, dropped if it was removed,
-    and read
-    again if unknown.
+    and read again if unknown.
     """
 
     def judged(*, is_restoring: bool) -> Verdict:

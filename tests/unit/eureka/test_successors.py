@@ -1,6 +1,5 @@
 """Successors of a removed instance: each server holds them before the last old instance leaves it, also
-across a
-split.
+across a split.
 """
 
 from __future__ import annotations
@@ -183,8 +182,7 @@ def test_an_instance_that_nothing_replaces_costs_nothing(two: TwoServers) -> Non
 @WAYS
 def test_a_server_out_of_reach_keeps_it_for_a_while(two: TwoServers, in_a_batch: bool) -> None:
     """A separated server keeps the old instance for a while when its successor is OUT_OF_SERVICE, which
-    nobody would
-    clear there; the removal fails until then.
+    nobody would clear there; the removal fails until then.
     """
     two.split()
     assert not two.change(pod("new"))
@@ -201,8 +199,7 @@ def test_a_server_out_of_reach_keeps_it_for_a_while(two: TwoServers, in_a_batch:
 
 def test_a_server_that_does_not_answer_holds_up_nothing(two: TwoServers) -> None:
     """A server that does not answer delays no removal, and gets no DELETE either, which could take its last
-    instance
-    once it is back.
+    instance once it is back.
     """
     assert not two.change(pod("new"))
     two.cluster.down.add(FAR)
@@ -213,8 +210,7 @@ def test_a_server_that_does_not_answer_holds_up_nothing(two: TwoServers) -> None
 
 def test_a_stacks_run_tells_what_it_registered(two: TwoServers) -> None:
     """A stack's run registers its own successors at a separated server; for a syncer's removal a stack's
-    instance is
-    not registered there.
+    instance is not registered there.
     """
     two.split()
     assert not two.change(pod("stack-old", STACKS), owner=STACKS)

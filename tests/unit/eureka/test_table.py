@@ -233,8 +233,7 @@ def test_removals_that_no_list_follows_are_forgotten() -> None:
 
 def test_a_loss_is_forgotten_by_owner_and_on_registration() -> None:
     """A lost instance is forgotten when its owner gives it up, and for all owners when an instance is found
-    or removed
-    under its id.
+    or removed under its id.
     """
     table = Table()
     theirs = replace(RATING, metadata={"eurekube.owner": THEIRS})
@@ -253,8 +252,7 @@ def test_a_loss_is_forgotten_by_owner_and_on_registration() -> None:
 
 def test_a_persons_status_comes_back_with_what_servers_forgot() -> None:
     """A person's status of an instance that servers forgot is remembered until the instance is registered or
-    given up;
-    the operator's is not.
+    given up; the operator's is not.
     """
     table = Table()
     out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
@@ -294,8 +292,7 @@ def test_who_leads_no_more_believes_the_next_list() -> None:
 
 def test_a_removal_says_whose_it_was_and_what_may_come_late() -> None:
     """A removal is later checked with its former owner and its unanswered version: a server that was away may
-    know
-    either.
+    know either.
     """
     clock = Clock()
     table = Table(clock, URLS)
@@ -339,8 +336,7 @@ def test_late_arrivals_are_looked_for_if_no_check_is_planned() -> None:
 
 def test_each_server_is_looked_at_again_in_its_time() -> None:
     """Each server is checked at its planned times, and from the beginning again when another server that was
-    away
-    answers.
+    away answers.
     """
     clock = Clock()
     table = Table(clock, URLS)
@@ -424,8 +420,7 @@ def test_a_persons_status_in_a_batch_stays_a_persons() -> None:
 
 def test_our_status_is_remembered_while_servers_may_send_it_again() -> None:
     """A status that the operator set is remembered while servers may replicate it late; afterwards
-    OUT_OF_SERVICE is a
-    person's.
+    OUT_OF_SERVICE is a person's.
     """
     clock = Clock()
     table = Table(clock, URLS)

@@ -172,8 +172,7 @@ def test_to_sweep_many_renews_none() -> None:
 
 def test_what_was_handed_over_is_swept_as_its_former_owners() -> None:
     """After a hand-over the check also removes the former owner's version at a server that was away, but not
-    one
-    written after the removal.
+    one written after the removal.
     """
     cluster = Cluster()
     (server,) = cluster.servers
@@ -275,8 +274,7 @@ def test_only_what_is_written_and_others_renew_is_renewed(renewer: str) -> None:
 
 def test_a_look_knows_what_the_state_knows() -> None:
     """Keys of the state are read even if unlisted, a listed instance may be gone, and an instance that a
-    EurekaInstance
-    took over is no surplus.
+    EurekaInstance took over is no surplus.
     """
     cluster, before, wanted = Cluster(), application(2), application(1)
     kept, going = (each.instance for each in before.registrations.values())
@@ -337,8 +335,7 @@ def test_whether_another_is_up_is_read() -> None:
 
 def test_instances_are_named_as_they_stand() -> None:
     """Instances are named by uncached reads: a removed one is left out, an unlisted one found, and one that a
-    silent
-    server may hold is kept.
+    silent server may hold is kept.
     """
     cluster = Cluster("http://a/eureka", "http://b/eureka")
     there, unlisted = instance(1, status=Status.DOWN), instance(3)

@@ -312,8 +312,7 @@ def test_a_new_instance_costs_one_registration_and_one_read() -> None:
 @pytest.mark.parametrize("answer", [True, False], ids=["all answer", "one is silent"])
 def test_a_new_instance_is_written_after_several_servers_were_read(answer: bool) -> None:
     """At several servers a new instance is read everywhere, then registered with the time before the reads,
-    so that it
-    gives way to a registration meanwhile.
+    so that it gives way to a registration meanwhile.
     """
     urls = [f"http://eureka-{number}:8761/eureka" for number in (1, 2, 3)]
     cluster, asked = EurekaCluster(urls), list[str]()
@@ -339,8 +338,7 @@ def test_a_new_instance_is_written_after_several_servers_were_read(answer: bool)
 
 def test_an_earlier_instance_is_sent_to_the_server_that_lacks_it() -> None:
     """When the read after a registration shows a newer own version, this version is registered again, as a
-    server
-    behind the URL may lack it.
+    server behind the URL may lack it.
     """
     stored = replace(A, last_dirty_timestamp_ms=next_timestamp(None))
     registry = _OneServer(stored)
@@ -351,8 +349,7 @@ def test_an_earlier_instance_is_sent_to_the_server_that_lacks_it() -> None:
 
 def test_what_a_list_did_not_show_to_be_out_by_us_keeps_our_mark() -> None:
     """An update keeps the operator's mark of a leaving instance that the list did not show; else its
-    OUT_OF_SERVICE
-    would look like a person's.
+    OUT_OF_SERVICE would look like a person's.
     """
     out = replace(
         A,
@@ -432,8 +429,7 @@ WAYS = pytest.mark.parametrize("in_a_batch", [False, True], ids=["single", "batc
 @WAYS
 def test_a_removal_ends_renewals_and_goes_to_every_server(in_a_batch: bool, servers: Servers) -> None:
     """A removal first ends the instance's renewals, and is then sent to every server: one that lacks the
-    instance
-    forwards nothing.
+    instance forwards nothing.
     """
     servers.everywhere(ONE)
     assert not removed(servers, in_a_batch=in_a_batch)
@@ -500,8 +496,7 @@ def test_how_many_requests_one_pod_costs(what: str, count: int) -> None:
 @WAYS
 def test_a_persons_status_comes_back_with_what_the_servers_forgot(in_a_batch: bool, servers: Servers) -> None:
     """A forgotten instance is registered again with the person's OUT_OF_SERVICE as an override, and is never
-    UP in
-    between.
+    UP in between.
     """
     out = Status.OUT_OF_SERVICE
     servers.table.found(replace(ONE, status=out, overridden_status=out))

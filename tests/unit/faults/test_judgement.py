@@ -28,8 +28,7 @@ STAY = Excuse(Explains.STAY)
 
 def test_what_is_up_and_not_wanted_stays() -> None:
     """An instance of the cluster that is UP but not wanted is reported as staying; one that is DOWN, wanted
-    or
-    another owner's is not.
+    or another owner's is not.
     """
     assert stays({ONE: UP}, set(), set(), {"east"}, set()) == {ONE: Explains.STAY}
     assert stays({ONE: UP}, set(), {ONE}, {"east"}, set()) == {ONE: Explains.UNREADY}
@@ -154,8 +153,7 @@ def test_slack_is_for_the_margin_only() -> None:
 
 def test_no_fault_of_a_server_excuses_what_stays_at_another() -> None:
     """Every excuse for a staying instance names a server or a cluster, except after a split between servers,
-    whose
-    missed removals reappear elsewhere.
+    whose missed removals reappear elsewhere.
     """
     drawn = [one.fault for planned in schedule(1, Storm(Scale()), count=100) for one in planned]
     assert {type(one) for one in drawn} == set(KINDS)

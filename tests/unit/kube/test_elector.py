@@ -161,8 +161,7 @@ def test_what_its_holder_notes_stands_at_the_lease(api: Api) -> None:
 
 def test_who_waits_knows_whether_the_holder_lives(api: Api) -> None:
     """A waiting candidate sees the holder alive only when the Lease is renewed, not while the holder is
-    paused or
-    releases it.
+    paused or releases it.
     """
     one, two, three = (candidate(api, name) for name in ("one", "two", "three"))
     one.try_acquire_or_renew()
@@ -305,8 +304,7 @@ def test_an_api_that_is_away_is_no_other_holder(api: Api) -> None:
 
 def test_a_released_lease_is_taken_at_once(api: Api) -> None:
     """A release empties the holder's name and sets a duration of one second, as client-go does; another
-    candidate
-    takes the Lease at once.
+    candidate takes the Lease at once.
     """
     one, two = candidate(api, "one"), candidate(api, "two")
     one.try_acquire_or_renew()

@@ -23,8 +23,7 @@ def test_what_was_never_written_may_be_written_at_once() -> None:
 
 def test_the_interval_doubles_while_there_is_always_more() -> None:
     """The interval of a key doubles up to the longest while writes go on; an urgent write waits for the
-    shortest, and
-    a quiet time resets it.
+    shortest, and a quiet time resets it.
     """
     pace = limiter()
     now, intervals = 100.0, []

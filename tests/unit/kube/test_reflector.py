@@ -618,8 +618,7 @@ def test_a_copy_that_was_listed_since_is_current_without_a_watch(
     api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy listed after ``retry_now`` is level even if every watch ends at once, so that a new leader need
-    not wait
-    for ever.
+    not wait for ever.
     """
     monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 0.05)
     api.scripts = [[Api.CLOSE]] * 1000

@@ -194,8 +194,7 @@ def test_only_what_it_serves_counts() -> None:
 )
 def test_where_nobody_can_tell_it_stays(cluster: FakeCluster, more: dict[str, Any], sentence: str) -> None:
     """The removal is refused if the cluster cannot be reached, denies the read, or is another one; force
-    overrides
-    this.
+    overrides this.
     """
     said = str(removal_error(cluster, **more))
     assert sentence in said
@@ -206,8 +205,7 @@ def test_where_nobody_can_tell_it_stays(cluster: FakeCluster, more: dict[str, An
 
 def test_a_cluster_that_is_gone_for_good() -> None:
     """With PULUMI_K8S_DELETE_UNREACHABLE an unreachable cluster allows the removal; a cluster that answers is
-    checked
-    as usual.
+    checked as usual.
     """
     reported = {"PULUMI_K8S_DELETE_UNREACHABLE": "true"}
     assert removal_error(FakeCluster(error=KubernetesError("no answer")), reported) is None
@@ -258,8 +256,7 @@ def test_the_way_to_the_cluster_is_the_kubernetes_providers(
 )
 def test_a_namespace_is_made_only_where_there_is_known_to_be_none(cluster: Any, why: str | None) -> None:
     """A namespace that exists, or whose absence is not known, is refused: Pulumi could adopt it, and delete
-    it on
-    destroy.
+    it on destroy.
     """
     operator = GuardedOperator("bridge", None, "")
     if why is None:
@@ -276,8 +273,7 @@ def uninstalled(cluster: FakeCluster, *namespaces: str) -> str | None:
 
 def test_an_operator_that_nobody_needs_may_be_uninstalled() -> None:
     """An operator may be uninstalled without custom resources, without their kinds, or if it may not list
-    mirrors,
-    because it serves none then.
+    mirrors, because it serves none then.
     """
     assert uninstalled(FakeCluster()) is None
     assert uninstalled(FakeCluster(has_mirrors=False), "gone") is None
@@ -304,8 +300,7 @@ def gated(name: str, *, gate: str = "eurekube.io/callers-know", kind: str = "tem
 
 def test_an_operator_that_pods_wait_for_stays() -> None:
     """An operator that serves readiness gates may not be uninstalled while a workload, or a pod without a
-    workload,
-    declares the gate.
+    workload, declares the gate.
     """
     pods = [gated("rating-1", kind="pod")]
     for workloads, named in (

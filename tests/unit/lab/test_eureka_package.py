@@ -45,8 +45,7 @@ def test_a_jar_without_a_signature_is_left_alone(tmp_path: Path) -> None:
 
 def test_what_would_be_packaged_otherwise_has_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """The package name depends on the Java version, the server version and the JVM options, because a class
-    archive
-    fits only these.
+    archive fits only these.
     """
     java = Java(Path("/usr/bin/java"), "17.0.15")
     names = {

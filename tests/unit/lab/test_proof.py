@@ -89,8 +89,7 @@ def test_a_stale_server_is_blamed_for_no_more_than_it_did(
     called: float, stale: float, failed: list[str], verdict: Verdict
 ) -> None:
     """The verdict is STALE only if every pod with failed calls would have been within the bound without the
-    server's
-    stale time.
+    server's stale time.
     """
     servers = [Shown("one", 0.4, 0.6, 0.0), Shown("two", 0.4, stale + 0.5, stale)]
     pods = [

@@ -193,8 +193,7 @@ def test_a_short_lease_is_only_to_be_known() -> None:
 
 def test_a_drain_that_is_too_short_is_only_to_be_known() -> None:
     """DrainTooShort leaves Ready and Synced True, and is also reported when a reconcile ends early; an
-    unchecked drain
-    makes it Unknown.
+    unchecked drain makes it Unknown.
     """
     both = instances(Status.UP, Status.UP)
     one = report(SYNCER, Desired(both), Plan(), DONE, both, drain="too short")

@@ -35,8 +35,7 @@ def test_a_pod_whose_kubelet_died_as_its_gate_opened_is_not_ready(
     ready: str, *, is_node_ready: bool, counts: bool
 ) -> None:
     """A pod with an open gate and Ready=False counts while its node is ready; one with Ready=True counts,
-    since Kubernetes
-    itself sets False on a lost node.
+    since Kubernetes itself sets False on a lost node.
     """
     pods = GatedPods(KubeAccess(client.ApiClient()), [None], lambda _: None, lambda _: is_node_ready)
     pods.reflectors[0].take("ADDED", opened(ready))

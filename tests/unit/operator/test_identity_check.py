@@ -75,8 +75,7 @@ def test_all_that_belongs_to_one_other_name_is_said() -> None:
 
 def test_what_a_start_would_cost_while_the_api_is_away_is_said() -> None:
     """Without --cluster-name, instances would lapse if the operator starts without the API; the note suggests
-    to set the
-    default name.
+    to set the default name.
     """
     ((hampers, said),) = findings_of(registered(UID[:8], 2))
     assert not hampers

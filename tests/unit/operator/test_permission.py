@@ -40,8 +40,7 @@ def with_stranger(*others: Instance, **spec: Any) -> Scene:
 )
 def test_a_name_of_ones_own_is_allowed_and_reported(spec: dict[str, Any], name: str) -> None:
     """An application name that differs from its Services' is registered; NameNotReserved warns until the
-    settings give
-    the name to the namespace.
+    settings give the name to the namespace.
     """
     scene = Scene(**spec)
     scene.endpoints(WEB, a=READY)
@@ -69,8 +68,7 @@ def test_a_name_of_ones_own_is_allowed_and_reported(spec: dict[str, Any], name: 
 )
 def test_a_syncer_that_joins_others_is_warned(other: Instance, said: str) -> None:
     """NameNotReserved warns that callers reach another application of that name, too, unless the same
-    namespace of another
-    cluster registered it; Synced stays True.
+    namespace of another cluster registered it; Synced stays True.
     """
     scene = with_stranger(other)
     assert [one.action for one in scene.reconcile()] == [Action.REGISTER]

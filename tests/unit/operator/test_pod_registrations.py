@@ -86,8 +86,7 @@ def test_another_port_of_a_pods_own_address(
     spec: dict[str, Any], addresses: tuple[str, ...], fails: str, is_twin: bool, pods: Pods
 ) -> None:
     """SelfRegistered is reported if one read of the pod shows that the address is its own; both registrations
-    stay, since
-    callers may need either port.
+    stay, since callers may need either port.
     """
     if addresses:
         pods.add("a", *addresses, spec=spec)
@@ -134,8 +133,7 @@ def test_a_dead_pods_registration_at_a_reused_address(pods: Pods) -> None:
 
 def test_a_registration_at_loopback_keeps_nobody_from_the_pod(pods: Pods) -> None:
     """A pod that registered itself at 127.0.0.1 is reported, and registered by the syncer, since callers
-    cannot reach it
-    otherwise.
+    cannot reach it otherwise.
     """
     scene = with_stranger(replace(itself("127.0.0.1"), host_name="a"))
     assert [one.action for one in scene.reconcile()] == [Action.REGISTER]

@@ -120,8 +120,7 @@ def test_what_eureka_forgot_of_what_is_kept_comes_back(
     keeps: str, is_restarted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a restart of Eureka, a refused or paused syncer registers instances whose endpoint is unchanged
-    and ready;
-    instances that somebody removed stay away.
+    and ready; instances that somebody removed stay away.
     """
     scene = Scene()
     scene.configure(strict_names=True)
@@ -246,8 +245,7 @@ def test_an_address_that_another_applications_pod_has_by_now(
     keeps: str, how: str, pod: dict[str, Any] | None, is_proven: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When another Service's pod has an instance's address, and the API server confirms that, a refused
-    syncer deregisters
-    the instance; a paused one lets it lapse and reports it.
+    syncer deregisters the instance; a paused one lets it lapse and reports it.
     """
 
     def get(_: object, _path: str, query: dict[str, str]) -> dict[str, Any]:
@@ -276,8 +274,7 @@ def test_an_address_that_another_applications_pod_has_by_now(
 
 def test_the_next_pod_of_that_name_keeps_no_address_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """A StatefulSet's pod came back at another address: a paused syncer stops renewing the instance at the
-    old address,
-    which another pod has.
+    old address, which another pod has.
     """
     there = {"items": [{"metadata": {"name": "orders-1"}, "status": {"podIP": "10.0.0.1"}}]}
     monkeypatch.setattr(KubeAccess, "get", lambda *_: there)
@@ -304,8 +301,7 @@ def test_slices_that_are_packed_again_take_nothing_out(spec: dict[str, Any], man
     removed.
 
     Removals are not held with ``notReady: Remove``, nor for slices of another controller, which may have
-    different
-    ports for good. An endpoint that is seen terminating or not ready is believed.
+    different ports for good. An endpoint that is seen terminating or not ready is believed.
     """
     scene = Scene(**spec)
     (slices,) = scene.played.sources.slices.reflectors
@@ -349,8 +345,7 @@ def test_slices_that_are_packed_again_take_nothing_out(spec: dict[str, Any], man
 @pytest.mark.parametrize("keeps", ["UnknownEureka", "in doubt"])
 def test_pods_that_live_unselected_hide_none_that_ended(keeps: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each reconcile asks the API server about a few vanished pods; later ones ask about the rest, so that
-    ended pods are
-    found.
+    ended pods are found.
     """
     living = {f"a{number}" for number in range(2 * MOST_ASKED)}
     asked: set[str] = set()
@@ -542,8 +537,7 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
     waits_at_once: bool, is_read: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A deletion waits for the first list of pods, which tells what a second syncer wants; without a list the
-    instance is
-    handed over unchanged.
+    instance is handed over unchanged.
     """
     monkeypatch.setattr(heirs, "UNREAD_SECONDS", 20.0 if is_read else 0.5)
     api = QuietApi(monkeypatch)
@@ -604,8 +598,7 @@ def test_nothing_passes_to_a_syncer_that_does_not_register_it(
     spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A deleted syncer's instances leave if the second syncer is paused or names another Eureka; the second
-    is reconciled
-    at once.
+    is reconciled at once.
     """
     scene = Scene()
     scene.set_endpoints(a=READY)

@@ -875,8 +875,7 @@ def test_a_refresh_before_an_update_is_requested_if_configured(
     stub: Any, eureka: FakeEureka, values: dict[str, Any], is_newer_engine: bool, asks: bool
 ) -> None:
     """Each answer with a state requests a refresh, also a half-made resource's; the answer for a resource
-    that the program
-    only reads does not.
+    that the program only reads does not.
     """
     configure(stub, is_newer_engine=is_newer_engine, **values)
     inputs = check(stub)

@@ -250,8 +250,7 @@ def test_another_spelling_drains_nothing_and_another_eureka_is_left(
     kind: ResourceType, eureka: FakeEureka, other: FakeEureka, servers: FakeServers
 ) -> None:
     """A new URL of the same Eureka replaces the registration without a drain; after a move to another Eureka
-    the old
-    registration is drained.
+    the old registration is drained.
     """
     assert servers
     old = created(kind, drain_seconds=9)
@@ -681,8 +680,7 @@ CAME_BACK: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
     "of a program that has an operator renew it": ({}, {"renewer": "eurekube"}, False),
 }
 """Changes that make an application's own instance in the registration's place, the program's changes, and
-whether the
-stack takes the instance over.
+whether the stack takes the instance over.
 """
 
 

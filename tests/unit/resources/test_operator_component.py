@@ -444,8 +444,7 @@ def test_each_component_has_crds_of_its_own() -> None:
     """A CRD's resource is named after its component, and has an alias for the name it had in states of 0.1.0.
 
     The engine accepts such an alias once. The first component that keeps its CRDs gets it, so that a wrong
-    guess changes
-    nothing; of components that do not keep theirs, the engine refuses a second one.
+    guess changes nothing; of components that do not keep theirs, the engine refuses a second one.
     """
     output = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True

@@ -229,8 +229,7 @@ def test_a_namespace_that_is_there_is_not_made() -> None:
 
 def test_targets_come_with_their_file_and_their_rights(tmp_path: Path) -> None:
     """The stack's targets are rendered as the operator's configuration file, and give it rights on a named
-    Stack in
-    this Stack's namespace.
+    Stack in this Stack's namespace.
     """
     target = {"kind": "pulumiStack", "namespaces": ["shop"], "stack": "pulumi/shop-prod"}
     said = f"eurekube:operator={json.dumps({'replicas': 1, 'targets': {'prod': target}})}"
@@ -408,8 +407,7 @@ def test_authorities_and_certificates_are_files_of_the_secret(tmp_path: Path) ->
 
 def test_a_secret_of_somebody_else_is_taken_instead(tmp_path: Path) -> None:
     """With a foreign ``eurekaSecret`` the stack's credentials are not rendered; a CA file that the Secret
-    lacks is added
-    in a Secret of its own.
+    lacks is added in a Secret of its own.
     """
     keys = {"userKey": "username", "passwordKey": "word", "clientCertificateKey": "both.pem"}
     (tmp_path / "ca").write_text("the authorities")
@@ -445,8 +443,7 @@ def test_no_secret_is_made_where_somebody_else_makes_it_all() -> None:
 
 def test_the_operator_knows_the_stacks_named_connections(tmp_path: Path) -> None:
     """The stack's named connections are rendered for the operator, with credentials in a Secret, because it
-    renews
-    registrations there.
+    renews registrations there.
     """
     named = {"eu-1": {"url": "http://eu:8761/eureka", "user": "bridge", "password": "s3cret"}}
     config = (f"eurekube:connections={json.dumps(named)}", 'eurekube:operator={"networkPolicy": true}')
@@ -606,8 +603,7 @@ def test_a_programs_lookups_ask_the_cluster_that_is_named(
     project: Path, api: tuple[dict[str, Any], list[str]]
 ) -> None:
     """A program's lookups use the kubeconfig of the stack's configuration, relative to the program, or that
-    of an
-    option.
+    of an option.
     """
     kubeconfig, asked = api
     common = ("--project", str(project), "--config", "p:token=TOPSECRET")

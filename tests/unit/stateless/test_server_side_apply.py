@@ -58,8 +58,7 @@ NAMESPACE: dict[str, Any] = {
 @pytest.mark.parametrize("labels", [{}, {STACK_LABEL: "eurekube.prod"}])
 def test_a_namespace_of_somebody_else_is_not_written_to(labels: dict[str, str]) -> None:
     """A namespace without this stack's label is not changed: labelled, it would be deleted with the stack,
-    and others'
-    objects with it.
+    and others' objects with it.
     """
     api = Api(labels)
     assert (Objects(api).preview(NAMESPACE), Objects(api).apply(NAMESPACE)) == (Effect.LEFT, Effect.LEFT)

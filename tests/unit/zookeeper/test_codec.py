@@ -140,8 +140,7 @@ def test_what_cannot_be_read_is_shown_as_that(data: bytes) -> None:
 )
 def test_a_status_that_somebody_set(shown: str, status: Status, *, is_overridden: bool) -> None:
     """A status in the node that differs from the one written by Eurekube is an override, and is kept when
-    contents
-    change.
+    contents change.
     """
     written = document()
     written["payload"]["metadata"][STATUS_KEY] = shown

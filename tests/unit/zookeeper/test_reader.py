@@ -114,8 +114,7 @@ def reader(ensemble: Ensemble, nodes: Nodes, refusals: list[ConfigurationError])
 
 def test_what_was_written_here_is_followed(reader: Reader, nodes: Nodes, played: FakeClient) -> None:
     """A node that this operator wrote is watched even if it was noted before its service was listed, so that
-    others'
-    changes are seen.
+    others' changes are seen.
     """
     played.versions |= {SERVICE: 0, PATH: 7}
     stat = SimpleNamespace(version=1, mzxid=7, mtime=1, ctime=1)

@@ -26,8 +26,7 @@ def instance(name: str) -> Instance:
 
 def test_what_is_wanted_again_or_is_not_ours_any_more_is_not_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     """An instance that is kept again while another one is removed is not removed, and a removal that
-    conflicts with
-    another owner is not tried again.
+    conflicts with another owner is not tried again.
     """
     asked: list[str] = []
     rounds = threading.Semaphore(0)

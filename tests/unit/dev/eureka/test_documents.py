@@ -45,8 +45,7 @@ def sent(**fields: Any) -> dict[str, Any]:
 )
 def test_which_form_a_client_prefers(accept: str, expected: str | None) -> None:
     """The form is chosen by quality, then a named type before a wildcard, then by order; XML for a client
-    that accepts
-    anything.
+    that accepts anything.
     """
     assert preferred(accept) == expected
 

@@ -145,8 +145,7 @@ def test_a_list_is_packed_into_the_same_bytes_each_time(
     url: str, session: requests.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An unchanged list has the same gzip bytes each time, without a timestamp, so that clients notice that
-    it is
-    unchanged.
+    it is unchanged.
     """
 
     def packed() -> bytes:

@@ -125,8 +125,7 @@ def test_a_body_that_is_no_object_is_a_bad_request(api: KubernetesApi, body: byt
 
 def test_a_connection_that_ends_with_its_watch_is_announced(api: KubernetesApi) -> None:
     """A watch is answered with ``Connection: close``; else a client would send its next request into the
-    closed
-    connection.
+    closed connection.
     """
     address = urlsplit(api.url)
     connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=10)

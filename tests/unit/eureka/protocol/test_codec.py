@@ -53,8 +53,7 @@ def test_round_trip(instance: Instance) -> None:
 
 def test_the_end_of_a_lease_is_read_and_makes_no_other_instance() -> None:
     """The end of a lease is read from ``lastRenewalTimestamp``; two instances that differ only in this end
-    are equal,
-    because each renewal moves it.
+    are equal, because each renewal moves it.
     """
     renewed = read(leaseInfo={"durationInSecs": 90, "lastRenewalTimestamp": 1700000090000})
     assert renewed.lease_ends_ms == 1700000090000
@@ -274,8 +273,7 @@ def test_empty_lists(document: dict[str, Any]) -> None:
 @pytest.mark.parametrize("bad", ["a/b", "a\\b", "a;b", "a%b", "a\nb", "a\u2028b", ".", "..", "a\ud800b"])
 def test_an_id_that_no_request_can_name_is_kept_and_reported(bad: str) -> None:
     """An instance whose id fits into no URL is listed with its status and address, marked as unreadable, and
-    not
-    confused with another instance.
+    not confused with another instance.
     """
     odd, other = instances_from_json(listing({**DOCUMENT, "instanceId": bad}, DOCUMENT))
     assert (odd.key, odd.status, odd.ip_address) == (("RATING", bad), Status.UP, "10.0.0.1")
@@ -310,8 +308,7 @@ def test_one_broken_instance_is_reported_and_hides_none_of_the_others(
     fields: dict[str, Any], expected: str
 ) -> None:
     """A field with a meaningless value gets its default and marks its instance as unreadable; the rest of the
-    list is
-    read.
+    list is read.
     """
     odd, other = instances_from_json(listing({**DOCUMENT, **fields}, {**DOCUMENT, "instanceId": "other"}))
     assert expected in odd.unreadable
@@ -403,8 +400,7 @@ def test_empty_instances_share_nothing_that_changes() -> None:
 @given(instances)
 def test_a_replica_says_what_a_registration_says(instance: Instance) -> None:
     """The text of a replica has the registration's known fields and the overridden status; unknown fields are
-    left
-    out.
+    left out.
     """
     plain = instance_to_json(replace(instance, unknown_fields=EMPTY))
     expected = {**plain, "overriddenStatus": instance.overridden_status.value}
@@ -413,8 +409,7 @@ def test_a_replica_says_what_a_registration_says(instance: Instance) -> None:
 
 def test_texts_are_shared_and_not_kept_for_ever() -> None:
     """Equal texts of two instances are one object, but are not interned: Python 3.12.0 to 3.12.6 never frees
-    interned
-    texts.
+    interned texts.
     """
 
     def fresh(word: str) -> str:

@@ -107,8 +107,7 @@ def test_a_reader_that_forgets_reads_all_of_the_next_one(understood: list[str]) 
 
 def test_of_what_is_gone_the_lease_counts() -> None:
     """Two deletions of an instance that differ in the lease are read separately: the lease tells an eviction
-    from a
-    deregistration.
+    from a deregistration.
     """
     lease = {"durationInSecs": 90, "lastRenewalTimestamp": 1_000_000}
     left = item("a", actionType="DELETED", leaseInfo={**lease, "evictionTimestamp": 1_000_001})
@@ -164,8 +163,7 @@ ODD = [
 @pytest.mark.parametrize("text", ODD)
 def test_what_is_written_otherwise_is_read_as_before(text: bytes) -> None:
     """Deltas in an unusual form (an object for a list, other spaces, an object that resembles an instance)
-    give the
-    same result as a full parse.
+    give the same result as a full parse.
     """
     assert following([text, text], DeltaReader().read) == following([text, text], delta_from_text)
 

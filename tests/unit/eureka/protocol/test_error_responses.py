@@ -228,8 +228,7 @@ def test_a_server_that_is_silent() -> None:
 
 def test_a_closed_connection_is_tried_once_more(answering: Answer) -> None:
     """A request whose connection the server closes is sent a second time, not a third: a pooled connection
-    may have
-    ended.
+    may have ended.
     """
     server = answering(200, hangs_up=True)
     error_of(RegistryUnreachable, lambda: server.peer.renew(RATING), "renew RATING rating-1", server.url)
@@ -440,8 +439,7 @@ def test_what_may_be_a_proxys_answer_names_the_proxy(
 
 def test_a_server_whose_status_is_refused_can_be_used() -> None:
     """A refused status request does not mark the server as down, as a gateway may allow /apps only; a refused
-    list
-    does.
+    list does.
     """
     server = Answering(403, "no", {})
     with pytest.raises(RegistryDenied):

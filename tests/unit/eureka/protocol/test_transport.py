@@ -65,8 +65,7 @@ def test_a_file_is_believed_once_the_server_takes_what_is_in_it(
     given: dict[str, Any], tmp_path: Path
 ) -> None:
     """New credentials in the file replace the old ones once the server refuses the old ones (401) and accepts
-    the new
-    ones; a 403 changes nothing.
+    the new ones; a 403 changes nothing.
     """
     file = tmp_path / "secret"
     file.write_text("old")

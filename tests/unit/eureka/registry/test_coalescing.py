@@ -114,8 +114,7 @@ def test_who_finds_the_way_free_goes_alone_and_at_once(road: RecordingWriter) ->
 
 def test_a_server_that_is_alone_gets_a_single_plan_in_a_batch_as_well(road: RecordingWriter) -> None:
     """With a single server even one plan is sent as a batch: the server has no peers to replicate to, and its
-    answer
-    tells what it holds.
+    answer tells what it holds.
     """
     road.is_alone = True
     for number in range(3):
@@ -141,8 +140,7 @@ def test_at_a_server_that_is_alone_only_the_same_application_waits(road: Recordi
 
 def test_what_is_removed_of_others_waits_for_nobody(road: RecordingWriter) -> None:
     """A plan that removes an instance which no owner of ours registered goes alone and at once, because a
-    batch would
-    renew the instance.
+    batch would renew the instance.
     """
     sent = [*road.fill(), road.send(removes_of_others("a"))]
     wait_until(lambda: "A" in road.alone, "it under way", SECONDS)

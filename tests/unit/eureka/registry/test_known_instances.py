@@ -18,8 +18,7 @@ from tests.unit.eureka.servers import OWNER, Holding, RecordingListener, TwoServ
 
 def test_nothing_is_new_before_all_servers_were_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """No instance counts as new until every server was listed: another server may hold one that the first one
-    forgot,
-    with a status that a person set.
+    forgot, with a status that a person set.
     """
     monkeypatch.setattr(windows, "LIST_LAG", 0.0)
     registry = EurekaRegistry(TwoServers([instance("held")]), Cluster("lab", "u"), "operator", 600.0)
@@ -83,8 +82,7 @@ def test_what_another_cluster_of_our_name_registers_is_left_as_it_is(
     takes_over: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Instances of another cluster with our name are neither known, renewed nor removed; after a rebuild of
-    the cluster
-    (``takes_over``) they are.
+    the cluster (``takes_over``) they are.
     """
     theirs = replace(
         instance("theirs"), metadata={"eurekube.owner": OWNER, "eurekube.cluster-uid": "another"}
@@ -115,8 +113,7 @@ def test_what_another_cluster_of_our_name_registers_is_left_as_it_is(
 
 def test_what_is_removed_from_a_server_that_is_alone() -> None:
     """An instance removed from a single server needs no later check, unless another replica that led a moment
-    ago may
-    still have sent it there.
+    ago may still have sent it there.
     """
     registry = EurekaRegistry(
         TwoServers([]), Cluster("lab", "u"), "operator", 600.0, follows_another=lambda: False

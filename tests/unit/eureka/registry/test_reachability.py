@@ -63,8 +63,7 @@ def eureka(monkeypatch: pytest.MonkeyPatch) -> Iterator[Eureka]:
 
 def test_a_single_reading_that_fails_is_reported_and_judged_by_nobody(eureka: Eureka) -> None:
     """One failed reading is visible in the condition, which stays healthy; it fails only when the next
-    reading fails,
-    too.
+    reading fails, too.
     """
     assert eureka.reachability.condition() == Unread()
     assert not eureka.reachability.failed(AWAY)
@@ -84,8 +83,7 @@ def test_a_single_reading_that_fails_is_reported_and_judged_by_nobody(eureka: Eu
 
 def test_hanging_servers_are_reported_before_the_time_out(eureka: Eureka) -> None:
     """Eureka counts as failing after a second in which all servers hang, and as lastingly failing after
-    three; not
-    while one server answers.
+    three; not while one server answers.
     """
     for server in (eureka.one, eureka.two):
         server.judge()
@@ -107,8 +105,7 @@ def test_hanging_servers_are_reported_before_the_time_out(eureka: Eureka) -> Non
 @pytest.mark.parametrize("seconds", [50.0, 0.0])
 def test_a_missing_instance_may_be_forgotten_if_all_were_silent(eureka: Eureka, seconds: float) -> None:
     """A silence of all servers at once counts as a failure for 120 s, as nobody could renew; later silence of
-    one
-    server changes nothing.
+    one server changes nothing.
     """
     eureka.was_read()
     eureka.one.begin()

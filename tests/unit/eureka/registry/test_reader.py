@@ -37,8 +37,7 @@ from tests.unit.eureka.servers import (
 
 def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Full lists are read in place of deltas at the start, after a failure or a restart, after a take-over
-    until a list
-    shows everything, and behind a load balancer.
+    until a list shows everything, and behind a load balancer.
     """
     doubts: list[bool] = []
     servers, follows = Balanced(older(600)), True
@@ -82,10 +81,8 @@ def test_a_follower_learns_of_removals_during_a_change_of_leader(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """When somebody follows the registry, readings in doubt ask for proofs of removals as well, because lists
-    are in
-    doubt for half a minute then. The first reading, the reading of a take-over, and readings behind a load
-    balancer
-    do not.
+    are in doubt for half a minute then. The first reading, the reading of a take-over, and readings behind a
+    load balancer do not.
     """
     wanted: list[bool] = []
     servers = Balanced(older(600))
@@ -112,8 +109,7 @@ def test_a_postponed_list_is_learned_after_the_delta(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The follower gets a delta's instances before the postponed list is understood. Without a postponed list
-    nothing
-    waits.
+    nothing waits.
     """
     reported: list[list[str]] = []
     owed: list[list[Instance]] = []
@@ -157,8 +153,7 @@ def test_a_server_restarted_during_a_reading_has_forgotten(
 
 def test_a_server_that_starts_again_is_read_within_half_a_second() -> None:
     """After two failures in a row a server is asked again within half a second, because callers lack the
-    forgotten
-    instances until then. After the first failure the pause is longer.
+    forgotten instances until then. After the first failure the pause is longer.
     """
     registry = behind_a_balancer(Balanced(older(600)))
     registry.reader.learn([], is_complete=True)
@@ -174,8 +169,7 @@ def test_a_server_that_starts_again_is_read_within_half_a_second() -> None:
 
 def test_a_server_that_refuses_us_is_asked_no_sooner() -> None:
     """A server that refuses the credentials is never asked at the short pause: it runs, and an early retry
-    would not
-    help.
+    would not help.
     """
     registry = behind_a_balancer(Balanced(older(600)))
     registry.reader.learn([], is_complete=True)
@@ -188,8 +182,7 @@ def test_it_is_read_more_often_with_followers_and_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The registry is read more often while it changes and somebody follows it, as mirrors do; syncers alone
-    do not
-    need this.
+    do not need this.
     """
     registry = behind_a_balancer(Balanced(older(600)))
     seldom = registry.reader.interval_seconds
@@ -229,10 +222,8 @@ def test_who_takes_over_looks_for_what_only_other_servers_hold() -> None:
 
 def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that was away at the take-over is listed when it answers again, and its stale instances go to
-    their
-    owners: the former leader alone knew of their removal. A stack's instance there is not renewed, as
-    renewals would
-    restore it everywhere.
+    their owners: the former leader alone knew of their removal. A stack's instance there is not renewed, as
+    renewals would restore it everywhere.
     """
     monkeypatch.setattr(windows, "RESTART_CHECK", 0.02)
     stale = instance("stale")
@@ -298,8 +289,7 @@ def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_nothing_is_learned_of_another_cluster_of_the_name() -> None:
     """When another cluster uses our name, a take-over learns none of its instances and is refused: they would
-    look like
-    leftovers of deleted syncers.
+    look like leftovers of deleted syncers.
     """
     metadata = {"eurekube.owner": OWNER, "eurekube.cluster-uid": "another"}
     recorded = RecordingListener()
@@ -319,8 +309,7 @@ def test_nothing_is_learned_of_another_cluster_of_the_name() -> None:
 
 def test_what_a_restarted_server_forgot_stands_on_the_others() -> None:
     """After a server's restart the other servers' instances are read, too: one of another owner may occupy an
-    id or an
-    address.
+    id or an address.
     """
     servers, foreign = TwoServers([instance("theirs")]), ("RATING", "theirs")
     registry = after_a_restart(servers)
@@ -347,8 +336,7 @@ def test_what_nobody_can_be_asked_for_is_kept() -> None:
 
 def test_what_registers_itself_beside_ours_has_us_look() -> None:
     """An owner is notified once when an instance registers itself in its application or leaves it; other
-    applications
-    do not count.
+    applications do not count.
     """
     recorded = RecordingListener()
     registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
@@ -370,8 +358,7 @@ def test_what_registers_itself_beside_ours_has_us_look() -> None:
 
 def test_a_cluster_name_that_is_in_use_with_another_uid_is_refused() -> None:
     """A reading raises when an instance has our cluster's name with another UID, even if only the second
-    server shows
-    it.
+    server shows it.
     """
     whose = {"eurekube.owner": OWNER, "eurekube.cluster-uid": "another"}
     theirs = replace(instance("theirs"), metadata=whose)

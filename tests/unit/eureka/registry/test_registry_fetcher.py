@@ -152,8 +152,7 @@ def evicted_keys(document: dict[str, Any]) -> frozenset[tuple[str, str]]:
 
 def test_evicted_instances_are_distinguished_from_deregistered() -> None:
     """A deleted item counts as evicted when its eviction time lies after the end of its lease; servers allow
-    twice the
-    duration and call this end ``lastRenewalTimestamp``.
+    twice the duration and call this end ``lastRenewalTimestamp``.
     """
     lease = {"durationInSecs": 90, "lastRenewalTimestamp": 1_000_000, "evictionTimestamp": 1_090_001}
     gone = {**WRITTEN, "actionType": "DELETED", "leaseInfo": lease}
@@ -245,8 +244,7 @@ def test_what_is_no_delta_cannot_be_read(text: str) -> None:
 )
 def test_a_delta_with_an_unreadable_item_counts_for_the_others(odd: Any) -> None:
     """An unreadable item of a delta is skipped, and the others are applied; counts that do not fit then cause
-    a full
-    list.
+    a full list.
     """
     other = {**WRITTEN, "instanceId": "other", "actionType": "ADDED"}
     delta = delta_from_text(delta_text(odd, other))
@@ -424,8 +422,7 @@ def shown(instances: Sequence[Instance], but: set[tuple[str, str]]) -> dict[tupl
 @pytest.mark.parametrize("use_read_only_cache", [True, False])
 def test_whatever_happens_deltas_show_what_the_registry_was(*, use_read_only_cache: bool) -> None:
     """In random histories a read gives the current list, or the registry at the time of the last delta. A
-    status that
-    only a renewal changed is in no delta, and may be missing until the next list.
+    status that only a renewal changed is in no delta, and may be missing until the next list.
     """
     followed = 0
     for seed in range(60):
@@ -512,8 +509,7 @@ def test_the_list_that_was_put_off_is_believed() -> None:
 
 def test_a_postponed_list_takes_nothing_back_that_a_delta_reported() -> None:
     """A postponed list that is older than the delta, as caches were refreshed between them, undoes none of
-    the delta's
-    changes.
+    the delta's changes.
     """
     one = following().anchored()
     followed_for(one, windows.LIST_INTERVAL)
@@ -557,8 +553,7 @@ def test_a_list_is_not_put_off_for_a_delta_that_does_not_come(failure: RegistryU
 
 def test_departures_before_the_first_delta_are_reported() -> None:
     """When a reader begins, as a new leader does, its first delta reports removals of the last minutes,
-    except of
-    instances that are back.
+    except of instances that are back.
     """
     one = following()
     reported: list[tuple[str, str]] = []
@@ -642,8 +637,7 @@ def test_a_delta_that_stays_the_same_is_compared_with_the_list() -> None:
 
 def test_a_server_that_made_no_answers_for_minutes_is_listed() -> None:
     """When a server's caches stood still for minutes, the list is read: its next delta may miss changes whose
-    counts
-    cancel out.
+    counts cancel out.
     """
     one = following().anchored()
     caches = one.cluster.servers[URL].caches
@@ -679,8 +673,7 @@ def test_a_server_that_counts_its_deltas_again_is_listed() -> None:
 
 def test_what_no_delta_tells_is_seen_by_the_counts() -> None:
     """A status change that no delta reports is noticed by the counts; lists are then read for some minutes in
-    place of
-    deltas.
+    place of deltas.
     """
     one = following().anchored()
     for _ in range(14):  # until the server has forgotten that "a" came
@@ -777,8 +770,7 @@ def test_a_delta_that_is_not_answered_beside_the_list_rests() -> None:
 @pytest.mark.parametrize("wants_proofs", [False, True])
 def test_a_delta_that_outweighs_the_list_rests(wants_proofs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """When a delta has more items than the list, as under churn, lists are read for some minutes; a reader
-    that wants
-    proofs of removals goes on with deltas.
+    that wants proofs of removals goes on with deltas.
     """
     monkeypatch.setattr(registry_fetcher, "FEWEST_THAT_OUTWEIGH", 5)
     one = following().anchored()
@@ -801,8 +793,7 @@ def test_a_delta_that_outweighs_the_list_rests(wants_proofs: bool, monkeypatch: 
 @pytest.mark.parametrize("others", [(), ("http://other",)])
 def test_of_several_servers_who_was_evicted_has_not_left(others: tuple[str, ...]) -> None:
     """An eviction counts as a removal only at a single server: one of several servers may lack renewals that
-    the others
-    get.
+    the others get.
     """
     one = following().anchored()
     one.others = others
@@ -848,8 +839,7 @@ def test_departures_while_the_server_was_away_are_reported() -> None:
 @pytest.mark.parametrize("wants_proofs", [False, True])
 def test_deregistrations_are_reported_while_the_list_is_in_doubt(wants_proofs: bool) -> None:
     """A read in doubt that wants proofs reports deregistrations as removals, and evictions separately:
-    another server
-    may still get an evicted instance's renewals.
+    another server may still get an evicted instance's renewals.
     """
     one = following().anchored()
     left: list[tuple[str, str]] = []
@@ -879,8 +869,7 @@ def test_who_came_back_after_the_outage_has_not_left() -> None:
 
 def test_deltas_that_go_unanswered_again_rest() -> None:
     """After a second failed delta, lists are read for some minutes, so that a server that hangs over deltas
-    costs two
-    readings only.
+    costs two readings only.
     """
     one = following().anchored()
     read_after_outage(one)

@@ -219,8 +219,7 @@ def test_the_interval_is_kept(start: Start) -> None:
 
 def test_everything_is_renewed_twice_a_minute_at_least(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Instances with a longer renewal interval are renewed each 30 s, too: servers expect this, and fewer
-    renewals
-    bring self-preservation nearer.
+    renewals bring self-preservation nearer.
     """
     passed = [elapsed_seconds()]
     monkeypatch.setattr(module, "elapsed_seconds", lambda: passed[0])
@@ -522,8 +521,7 @@ def test_renewals_of_one_instance_are_counted(start: Start) -> None:
 
 def test_a_server_that_batches_never_reach(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """While batches to one server fail for long, plain renewals are sent as well: the other servers replicate
-    them to
-    it.
+    them to it.
     """
     monkeypatch.setattr(windows, "PLAIN_RENEWALS_AFTER", 0.5)
     peers = FakePeers(("http://one/eureka", "http://two/eureka"), batches=True)
@@ -591,8 +589,7 @@ def test_a_stop_waits_for_what_is_in_flight(start: Start) -> None:
 
 def test_a_machine_that_slept(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the machine slept, all missed renewals are sent at once, and the following ones are spread over
-    the
-    interval.
+    the interval.
     """
     slept = [0.0]
     awake = elapsed_seconds
@@ -614,8 +611,7 @@ def test_a_machine_that_slept(start: Start, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_standing_by_ends_every_renewal(start: Start) -> None:
     """Standing by waits for renewals under way and drops all instances; instances added meanwhile are not
-    renewed,
-    those added after the resumption are.
+    renewed, those added after the resumption are.
     """
     peers = FakePeers()
     renewals = start(peers)

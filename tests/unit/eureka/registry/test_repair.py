@@ -43,8 +43,7 @@ KEY: Key = HERE.key
 
 def test_what_was_removed_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A removed instance is looked for at each server and deregistered again: a server that was away may
-    still hold and
-    replicate it.
+    still hold and replicate it.
     """
     monkeypatch.setattr(windows, "SWEEP", (0.0,))
     removed = instance("removed")
@@ -104,8 +103,7 @@ def test_a_server_that_refuses_a_status_is_swept_all_the_same(
 
 def test_what_one_server_behind_the_url_still_holds_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a load balancer a removal is repeated until it reaches the server that holds the instance: the
-    others
-    answer 404 and replicate nothing.
+    others answer 404 and replicate nothing.
     """
     dead = instance("dead")
     servers = Balanced(older(0), older(30), older(60))
@@ -160,8 +158,7 @@ def test_an_out_of_service_at_all_servers_is_a_persons(
     stands_at: tuple[int, ...], just_now_seconds: float, is_ours: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """OUT_OF_SERVICE at all servers counts as set by a person, unless the operator set it just now; at some
-    servers
-    only, a server has replicated the operator's late.
+    servers only, a server has replicated the operator's late.
     """
     monkeypatch.setattr(windows, "ANOTHERS_STATUS", 0.0)
     monkeypatch.setattr(windows, "OUR_STATUS", just_now_seconds)
@@ -183,8 +180,7 @@ def test_an_out_of_service_at_all_servers_is_a_persons(
 
 def test_an_out_of_service_after_a_pod_was_removed_with_ours_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """OUT_OF_SERVICE at all servers counts as the operator's for a pod whose predecessor of the same name was
-    removed
-    while it drained.
+    removed while it drained.
     """
     monkeypatch.setattr(windows, "SWEEP", (0.0,))
     up = instance("vm")
@@ -235,8 +231,7 @@ def test_what_a_person_removed_stays_away_behind_a_load_balancer() -> None:
 @pytest.mark.parametrize("is_restarted", [True, False])
 def test_a_persons_status_comes_back_only_with_what_servers_forgot(is_restarted: bool) -> None:
     """A person's OUT_OF_SERVICE is remembered for an instance that a restarted server forgot, but not for a
-    removed
-    instance, nor for a status that the operator set.
+    removed instance, nor for a status that the operator set.
     """
     servers = TwoServers([])
     registry = after_a_restart(servers)
@@ -269,8 +264,7 @@ def test_what_a_restarted_server_forgot_of_a_stacks_is_restored() -> None:
 
 def test_an_instance_nowhere_is_kept_until_a_start_time_is_known() -> None:
     """An instance that no server holds is still renewed while a server's start time is unknown, and restored
-    once a
-    restart is known.
+    once a restart is known.
     """
     stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
     servers = Balanced(STATUS)
@@ -288,8 +282,7 @@ def test_an_instance_nowhere_is_kept_until_a_start_time_is_known() -> None:
 
 def test_an_instance_nowhere_without_start_times_was_removed() -> None:
     """At servers that never tell a start time, an instance that no server holds counts as removed; else it
-    would be
-    kept for ever.
+    would be kept for ever.
     """
     stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
     registry = behind_a_balancer(Balanced(replace(STATUS, started_timestamp_ms=None)))
@@ -307,8 +300,7 @@ def test_a_server_that_lacks_a_registration_gets_it_unless_removed(
     accepted_seconds_ago: float, restarted: bool, stands: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that runs without a restart and lacks an instance that it renewed less than a lease ago was
-    asked to
-    remove it; otherwise the instance is restored there.
+    asked to remove it; otherwise the instance is restored there.
     """
     stacks = of_a_stack("vm")
     servers = Holding(stacks)
@@ -340,8 +332,7 @@ def test_beside_a_restart_the_other_server_shows_what_was_removed(
     held_on: tuple[int, ...], accepted_at: int, accepted_seconds_ago: float, stands: bool
 ) -> None:
     """When one of two servers was restarted, an instance that the other one renewed lately and now lacks was
-    removed;
-    an instance that it may have evicted is restored.
+    removed; an instance that it may have evicted is restored.
     """
     stacks = of_a_stack("vm")
     servers = Holding(stacks)
@@ -362,8 +353,7 @@ def test_beside_a_restart_the_other_server_shows_what_was_removed(
 
 def test_what_lacks_at_a_server_of_unknown_start_is_restored() -> None:
     """An instance that a server lacks is restored there while the server's start time is unknown, as it may
-    have lost
-    its memory.
+    have lost its memory.
     """
     stacks = of_a_stack("vm")
     servers = Holding(stacks)
@@ -430,8 +420,7 @@ def test_an_instance_removed_meanwhile_is_not_copied(
 
 def test_what_a_list_contradicts_is_read_by_itself() -> None:
     """Registered instances that a list lacks are read one by one: a held one stays, a missing one is dropped,
-    and the
-    owner is notified of each.
+    and the owner is notified of each.
     """
     stands, gone = instance("stands"), instance("gone")
     servers = Holding(stands)
@@ -535,8 +524,7 @@ def test_what_no_server_holds_is_gone(scene: Scene) -> None:
 
 def test_what_no_server_ever_held_is_gone_by_absence_alone(scene: Scene) -> None:
     """A removal counts as proved by absence alone, as at a Eureka that never held the instance, unless a
-    server has
-    reported its eviction or deregistration.
+    server has reported its eviction or deregistration.
     """
     assert scene.repair.find_unlisted([KEY]).absent == {KEY}
     scene.table.evicted([KEY])
@@ -560,8 +548,7 @@ def test_a_server_that_does_not_answer_proves_nothing(scene: Scene) -> None:
 
 def test_a_server_that_was_started_a_moment_ago_proves_nothing(scene: Scene) -> None:
     """No removal is proved by a server that was just started, whose start time is unknown, or that is one of
-    several
-    behind a URL: it may lack the instance.
+    several behind a URL: it may lack the instance.
     """
     scene.runs_for["two"] -= 1
     assert not scene.is_gone()
@@ -574,16 +561,14 @@ def test_a_server_that_was_started_a_moment_ago_proves_nothing(scene: Scene) -> 
 
 def test_a_server_that_hung_is_waited_for() -> None:
     """A started server proves removals only after 11 times 30 s: Java clients wait up to ten intervals after
-    failed
-    renewals.
+    failed renewals.
     """
     assert windows.SERVER_SETTLED >= 11 * 30
 
 
 def test_a_server_is_looked_at_before_it_is_taken_to_be_alone(scene: Scene) -> None:
     """Before the first proof new connections check for several servers behind the URL; the check is repeated
-    only after
-    a while, and left out where the server was just started.
+    only after a while, and left out where the server was just started.
     """
     scene.behind = 2
     scene.runs_for["two"] -= 1
@@ -664,8 +649,7 @@ def test_a_turn_is_not_kept_for_long(scene: Scene, *, is_back: bool) -> None:
 
 def test_a_proof_ends_when_the_instance_is_back_and_with_time(scene: Scene) -> None:
     """A proof of removal ends when the instance is found again, and after a while, so that it does not
-    explain a later
-    absence.
+    explain a later absence.
     """
     scene.runs_for.clear()
     scene.table.left([KEY])

@@ -110,8 +110,7 @@ def test_a_server_that_we_are_sent_to_late_was_not_restarted() -> None:
 
 def test_a_server_that_was_away_for_long_was_restarted_meanwhile() -> None:
     """After a long absence a new start time counts as a restart, although the server has run for long; the
-    known start
-    time does not.
+    known start time does not.
     """
     for started, is_restart in ((1, False), (2, True)):
         starts = StartTimes()

@@ -16,8 +16,7 @@ from tests.unit.eureka.servers import Holding, instance, of_a_stack, renewed_aft
 @pytest.mark.parametrize(("ends_in_seconds", "first"), [(120.0, 250), (-60.0, 600)])
 def test_very_many_of_stacks_are_looked_at_little_by_little(ends_in_seconds: float, first: int) -> None:
     """Each check reads a part of the listed registrations, those whose lease ends first; registrations about
-    to lapse
-    are all read at once.
+    to lapse are all read at once.
     """
     ends_ms = round((time.time() + ends_in_seconds) * 1000)
     many = [replace(of_a_stack(f"i{number}"), lease_ends_ms=ends_ms - number) for number in range(600)]
@@ -63,8 +62,7 @@ def test_a_known_removal_stays_known_without_proof_of_sharing(
 @pytest.mark.parametrize(("renewed", "stays"), [("lately", set()), ("by nobody for long", {"vm"})])
 def test_what_one_server_may_have_evicted_is_renewed(renewed: str, stays: set[str]) -> None:
     """A registration that one server lacks is renewed if its lease has ended: the server may have evicted it
-    while no
-    operator ran.
+    while no operator ran.
     """
     end = time.time() + (60.0 if renewed == "lately" else -5.0)
     left, shared = replace(of_a_stack("vm"), lease_ends_ms=int(end * 1000)), instance("shared")
@@ -76,8 +74,7 @@ def test_what_one_server_may_have_evicted_is_renewed(renewed: str, stays: set[st
 @pytest.mark.parametrize("written_seconds_ago", [30.0, 600.0])
 def test_what_was_removed_before_our_eyes_is_not_restored(written_seconds_ago: float) -> None:
     """A registration whose removal was seen is not restored when the server that missed the removal answers
-    or is
-    listed, alone or not; it is renewed when the stack registers it again.
+    or is listed, alone or not; it is renewed when the stack registers it again.
     """
     stacks, shared = of_a_stack("vm", written_seconds_ago), instance("shared")
     servers = Holding(shared, stacks)
@@ -100,8 +97,7 @@ def test_what_was_removed_before_our_eyes_is_not_restored(written_seconds_ago: f
 
 def test_what_may_be_on_its_way_or_forgotten_is_renewed() -> None:
     """A registration that one server lacks is renewed if it is new, if the servers do not replicate, or if
-    that server
-    was restarted.
+    that server was restarted.
     """
     new, old, shared = of_a_stack("new", 10.0), of_a_stack("old"), instance("shared")
     servers = Holding(shared)
@@ -180,8 +176,7 @@ def test_a_registration_by_a_clock_that_is_behind_is_renewed(
     place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new registration with an older timestamp is told from the removed one by its incarnation; at a server
-    that
-    missed the removal it is not renewed, as it may be older.
+    that missed the removal it is not renewed, as it may be older.
     """
     ahead, behind = of_a_stack("vm", -600.0), of_a_stack("vm", 10.0)
     marked = {"eurekube.incarnation": "another"}

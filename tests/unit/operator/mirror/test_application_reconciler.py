@@ -77,8 +77,7 @@ def test_others_finalizers_stay_on_a_slice() -> None:
 @pytest.mark.parametrize("host", ["192.0.2.1", "vm.example"])
 def test_what_is_kept_is_refused_as_well(host: str) -> None:
     """An endpoint that the mirror keeps for a vanished instance or an unresolvable name is removed when a pod
-    gets its
-    address.
+    gets its address.
     """
     stage = Stage()
     stage.addresses["vm.example"] = ("192.0.2.1",)

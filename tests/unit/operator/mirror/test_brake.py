@@ -72,8 +72,7 @@ def test_another_eureka_empties_nothing_at_any_time() -> None:
 
 def test_what_is_seen_at_the_other_eureka_is_from_there() -> None:
     """Each slice names the Eureka of its endpoints; once the new Eureka has listed all of them, the mirror
-    believes its
-    removals.
+    believes its removals.
     """
     stage = shown(Stage(), 1, 2, 3)
     move_to_servers(stage, OTHER)
@@ -142,8 +141,7 @@ def test_slices_of_an_earlier_version_are_of_the_eureka_that_is_read() -> None:
 )
 def test_all_or_most_of_ten_do_not_go_by_absence_alone(before: int, left: int, goes: bool) -> None:
     """The mirror is braked when Eureka lacks all instances, or more than half of ten or more: another Eureka
-    may answer
-    at the same URL.
+    may answer at the same URL.
     """
     stage = shown(Stage(), *range(1, before + 1))
     stage.source.listed, stage.source.absent = stage.source.listed[:left], {*ALL}

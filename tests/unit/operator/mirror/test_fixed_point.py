@@ -13,8 +13,7 @@ SEEDS = 40
 
 def test_syncers_and_mirrors_come_to_rest() -> None:
     """From any start and in any order, reconciles come to rest, again after changes; no mirror shows its own
-    cluster's
-    registrations.
+    cluster's registrations.
     """
     for seed in range(SEEDS):
         scene = TwoClusters(seed)

@@ -16,8 +16,7 @@ def page(*items: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_what_was_deleted_before_an_answer_came_stays_deleted() -> None:
     """A late answer to a write does not bring back a Service whose deletion the watch has reported: a person
-    may make
-    another one of its name.
+    may make another one of its name.
     """
     objects = MirrorObjects(Api(), (), lambda _: None)  # type: ignore[arg-type]
 

@@ -50,8 +50,7 @@ def test_an_application_becomes_a_service_and_slices() -> None:
 
 def test_a_named_application_has_its_service_before_it_has_instances() -> None:
     """The Service of a named application exists before its first instance, so that no resolver caches a
-    negative answer,
-    and stays after the last one.
+    negative answer, and stays after the last one.
     """
     stage = Stage()
     stage.reconcile()
@@ -500,8 +499,7 @@ def test_a_deleted_mirror_takes_its_own_away() -> None:
 
 def test_a_mirror_goes_though_the_rights_in_its_namespace_went_first() -> None:
     """When a deletion ends with 403, as in a namespace that is being deleted, the finalizer goes all the
-    same, and owner
-    references remove the rest; a 429 is raised.
+    same, and owner references remove the rest; a 429 is raised.
     """
     stage = Stage()
     stage.source.listed = [instance(1)]
@@ -670,8 +668,7 @@ def test_applications_wait_for_no_other_ones_writes() -> None:
 
 def test_old_names_go_once_all_new_ones_stand() -> None:
     """Old Services are deleted after all new ones exist, so that an operator that dies between leaves every
-    application
-    callable.
+    application callable.
     """
     stage, api = crowded(pattern="APP-*", allow=["APP-*"])
     stage.reconcile()

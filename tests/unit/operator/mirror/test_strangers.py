@@ -82,8 +82,7 @@ def test_a_service_that_cannot_be_left_holds_up_no_other_application() -> None:
 @pytest.mark.parametrize("spec", [{}, {"paused": True}, {"eureka": "nowhere"}])
 def test_a_mirror_leaves_no_reference_behind(spec: dict[str, Any]) -> None:
     """A deleted mirror drops its owner reference from a taken-over Service, also if it was paused or no watch
-    has
-    reported the take-over.
+    has reported the take-over.
     """
     stage = Stage(application="review")
     stage.source.listed = [instance(1)]
