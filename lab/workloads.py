@@ -6,7 +6,7 @@ Everything goes through the real API; a pod's readiness is patched where a kubel
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -157,6 +157,31 @@ class Cluster:
                     "ports": [{"name": "http", "port": port, "targetPort": port}],
                     **spec,
                 },
+            },
+        )
+
+    def endpoint_slice(
+        self,
+        namespace: str,
+        service: str,
+        endpoints: Sequence[Object],
+        ports: Sequence[Object] = ({"name": "http", "port": 8080},),
+        name: str = "",
+    ) -> None:
+        """Apply an EndpointSlice of a Service, for endpoints that no controller writes.
+
+        :param name: the slice's name; by default the Service's.
+        """
+        labels = {"kubernetes.io/service-name": service}
+        self.apply(
+            ENDPOINT_SLICES,
+            {
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": {"namespace": namespace, "name": name or service, "labels": labels},
+                "addressType": "IPv4",
+                "ports": list(ports),
+                "endpoints": list(endpoints),
             },
         )
 

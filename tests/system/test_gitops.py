@@ -20,7 +20,6 @@ from eurekube_provider.core.mirror_conditions import MirrorCondition, MirroredSe
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import (
-    ENDPOINT_SLICES,
     MIRRORS,
     NAMESPACES,
     REFRESHES,
@@ -78,21 +77,7 @@ def service(
         },
     )
     endpoint = {"addresses": [f"10.78.0.{len(name)}"], "conditions": {"ready": ready}}
-    cluster.apply(
-        ENDPOINT_SLICES,
-        {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {
-                "namespace": namespace,
-                "name": name,
-                "labels": {"kubernetes.io/service-name": name},
-            },
-            "addressType": "IPv4",
-            "ports": list(ports),
-            "endpoints": [] if ready is None else [endpoint],
-        },
-    )
+    cluster.endpoint_slice(namespace, name, [] if ready is None else [endpoint], ports)
 
 
 def verdicts(objects: Mapping[str, Object]) -> dict[str, Verdict]:

@@ -107,11 +107,11 @@ FORMS: Mapping[str, tuple[Object, set[StackAction]]] = {
         {_PREVIEW},
     ),
 }
-"""By name a Stack's spec, in a form of the operator's own tests, and the actions that it serves."""
+"""Specs of Stacks by name, in the forms of the operator's own tests, and the actions that each serves."""
 
 
 class Pko:
-    """The Pulumi Kubernetes Operator with its two controllers, as far as others see it.
+    """A played Pulumi Kubernetes Operator, with its two controllers.
 
     :ivar outcomes: by a Stack's name how its next runs end; one that is not named succeeds.
     :ivar updates: the message of an Update that fails, empty if it succeeds; ``None`` without a workspace.
@@ -127,7 +127,7 @@ class Pko:
 
     @contextmanager
     def working(self, *looks: Callable[[], None]) -> Iterator[None]:
-        """Let it work until the end of the block."""
+        """Run these controllers until the end of the block."""
         failures: list[Exception] = []
 
         def work() -> None:
@@ -152,7 +152,7 @@ class Pko:
             assert failures == []
 
     def reconcile_stacks(self) -> None:
-        """See each new request, have an Update of it run, and tell how that ended."""
+        """Carry out each new request of a Stack, and write the run's end into the status."""
         for stack in self._cluster.items(STACKS, self._namespace):
             metadata, spec, status = stack["metadata"], stack["spec"], stack.get("status") or {}
             request = (metadata.get("annotations") or {}).get(REQUEST_ANNOTATION)
@@ -186,7 +186,7 @@ class Pko:
             self._tell(STACKS, name, {"currentUpdate": None, "lastUpdate": last})
 
     def reconcile_updates(self) -> None:
-        """Have each Update fail or succeed, or wait for its workspace."""
+        """Let each Update fail or succeed, or wait for its workspace."""
         for update in self._cluster.items(UPDATES, self._namespace):
             told = (update.get("status") or {}).get("conditions") or ()
             if any((one["type"], one["status"]) == ("Complete", "True") for one in told):
@@ -202,13 +202,13 @@ class Pko:
 
 
 def asked(cluster: Cluster, namespace: str, name: str, action: StackAction, key: str) -> TriggerResult:
-    """Return how the target answers for a Stack."""
+    """Ask the target to run a Stack; return its answer."""
     run = TriggerRun("shop", "rating", action, "eks", {}, key, 1, RUN_SECONDS, threading.Event())
     return requester(PulumiStack(namespace, name), cluster.access, poll_seconds=POLL_SECONDS)(run)
 
 
 def test_stacks_in_every_form_are_run(cluster: Cluster, namespace: str) -> None:
-    """Each serves the actions that it can, refuses the others, and keeps its spec as it was written."""
+    """A Stack of each form serves its actions, refuses the others, and keeps its spec unchanged."""
     cluster.install_crd(STACK_CRD)
     pko = Pko(cluster, namespace)
     written = {}
@@ -236,7 +236,7 @@ def test_stacks_in_every_form_are_run(cluster: Cluster, namespace: str) -> None:
 
 
 def update_crd() -> Object:
-    """The CRD of Updates, whose spec has the published fields and no others."""
+    """Return the CRD of Updates, whose spec has the published fields and no others."""
     spec = copy.deepcopy(UPDATE)
     del spec["additionalProperties"]  # the API server refuses other fields for a client that asks so
     status = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -260,7 +260,7 @@ def update_crd() -> Object:
 def test_drift_is_looked_for_on_a_schedule(
     lab: Lab, cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    """The example's command, with its rights: it fails for drift, says why, and no Update stays waiting."""
+    """The example's job, with its own rights, fails for drift and prints why; no Update stays waiting."""
     cluster.install_crd(update_crd())
     pko = Pko(cluster, namespace)
     kubectl = str(find_kubectl())

@@ -95,21 +95,7 @@ class Shop:
 
     def slices(self, *endpoints: Object, ports: tuple[Object, ...] = (HTTP,)) -> None:
         """Apply the Service's one EndpointSlice."""
-        self.cluster.apply(
-            ENDPOINT_SLICES,
-            {
-                "apiVersion": "discovery.k8s.io/v1",
-                "kind": "EndpointSlice",
-                "metadata": {
-                    "namespace": self.namespace,
-                    "name": f"{self.app}-x",
-                    "labels": {"kubernetes.io/service-name": self.app},
-                },
-                "addressType": "IPv4",
-                "ports": list(ports),
-                "endpoints": list(endpoints),
-            },
-        )
+        self.cluster.endpoint_slice(self.namespace, self.app, endpoints, ports, f"{self.app}-x")
 
     def endpoint(self, number: int, pod: str | None = None, **conditions: bool) -> Object:
         """Return an endpoint, ready by default, which belongs to a pod if one is named."""

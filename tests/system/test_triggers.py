@@ -20,7 +20,6 @@ import yaml
 
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import (
-    ENDPOINT_SLICES,
     EVENTS,
     MERGE_PATCH,
     REFRESHES,
@@ -128,21 +127,10 @@ def churn(cluster: Cluster, namespace: str, name: str, changes: int, seconds: fl
 
     :returns: how many pauses between the changes were longer than a second, as on a busy machine.
     """
-    item = {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {
-            "namespace": namespace,
-            "name": name,
-            "labels": {"kubernetes.io/service-name": name},
-        },
-        "addressType": "IPv4",
-        "ports": [{"name": "http", "port": 8080}],
-    }
     pauses, last = 0, time.monotonic()
     began = last
     for number in range(changes):
-        cluster.apply(ENDPOINT_SLICES, {**item, "endpoints": [{"addresses": [f"192.0.2.{number + 1}"]}]})
+        cluster.endpoint_slice(namespace, name, [{"addresses": [f"192.0.2.{number + 1}"]}])
         pauses += time.monotonic() - last > 1.0
         last = time.monotonic()
         time.sleep(max(0.0, began + (number + 1) * seconds / changes - last))

@@ -72,6 +72,19 @@ def condition(cluster: Cluster, namespace: str, name: str, kind: str) -> Mapping
     return conditions_of(cluster.get(SYNCERS, name, namespace) or {}).get(kind, {})
 
 
+def register_two_pods(cluster: Cluster, namespace: str, servers: ZooKeeperServers) -> list[str]:
+    """Run two pods with a syncer until both are registered; return their addresses."""
+    addresses = running(cluster, namespace, "rating", 2)
+    cluster.syncer(namespace, "rating")
+    wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
+    return addresses
+
+
+def inventory_options(lab: Lab, url: str) -> tuple[str, ...]:
+    """Return a command's options for the lab's cluster and this ZooKeeper."""
+    return ("--eureka-url", url, "--kubeconfig", str(lab.kubeconfig), "--cluster-name", "zk")
+
+
 def test_pods_come_and_go(
     cluster: Cluster, namespace: str, url: str, servers: ZooKeeperServers, start_operator: StartOperator
 ) -> None:
@@ -125,18 +138,15 @@ def test_the_commands_tell_of_it(
     dead operator left.
     """
     operator = start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
-    addresses = running(cluster, namespace, "rating", 2)
-    cluster.syncer(namespace, "rating")
-    wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
-    inventory = ("--eureka-url", url, "--kubeconfig", str(lab.kubeconfig), "--cluster-name", "zk")
-    code, text = command(capsys, "status", "-n", namespace, *inventory)
+    addresses = register_two_pods(cluster, namespace, servers)
+    code, text = command(capsys, "status", "-n", namespace, *inventory_options(lab, url))
     assert (code, "1 synced" in text, "2/2         2/2" in text) == (0, True, True), text
-    code, text = command(capsys, "plan", "-n", namespace, *inventory)
+    code, text = command(capsys, "plan", "-n", namespace, *inventory_options(lab, url))
     assert code == 0, text
-    code, text = command(capsys, "explain", "rating", "-n", namespace, *inventory)
+    code, text = command(capsys, "explain", "rating", "-n", namespace, *inventory_options(lab, url))
     assert code == 0, text
     assert "stays until somebody removes it: ZooKeeper forgets nothing" in " ".join(text.split())
-    code, text = command(capsys, "doctor", "-n", namespace, *inventory)
+    code, text = command(capsys, "doctor", "-n", namespace, *inventory_options(lab, url))
     assert code in (0, 1), text
     assert "keepalive --zookeeper" not in text
     code, text = command(capsys, "drain", "rating", "--eureka-url", url)
@@ -147,12 +157,15 @@ def test_the_commands_tell_of_it(
     operator.stop(signal.SIGKILL)
     assert there(servers) == up(*addresses)
     servers.client.delete(marker_path(servers.connection.root, "zk"))
-    code, text = command(capsys, "doctor", "-n", namespace, *inventory)
+    code, text = command(capsys, "doctor", "-n", namespace, *inventory_options(lab, url))
     assert "keepalive --zookeeper" not in text  # pods have all of it
     cluster.scale(namespace, "rating", 0)
     wait_until(lambda: cluster.ready_addresses(namespace, "rating") == [], "the pods to go", 60.0)
     wait_until(
-        lambda: "keepalive --zookeeper" in command(capsys, "doctor", "-n", namespace, *inventory)[1],
+        lambda: (
+            "keepalive --zookeeper"
+            in command(capsys, "doctor", "-n", namespace, *inventory_options(lab, url))[1]
+        ),
         "it",
         60.0,
     )
@@ -173,9 +186,7 @@ def test_another_replica_goes_on_and_changes_nothing(
 ) -> None:
     """When the leader is killed, the next one rewrites none of its nodes, and deregisters pods that end."""
     first = start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
-    addresses = running(cluster, namespace, "rating", 2)
-    cluster.syncer(namespace, "rating")
-    wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
+    register_two_pods(cluster, namespace, servers)
     start_operator(EUREKA_URL=url, CLUSTER_NAME="zk", POD_NAME="second")
     before = {one.path: one.mzxid for one in servers.nodes()}
     first.stop(signal.SIGKILL)
@@ -241,9 +252,7 @@ def test_a_syncer_that_asks_for_harm_is_refused(
 ) -> None:
     """A harmful syncer is refused by a condition; its serving instances stay, and those that ended leave."""
     start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
-    addresses = running(cluster, namespace, "rating", 2)
-    cluster.syncer(namespace, "rating")
-    wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
+    addresses = register_two_pods(cluster, namespace, servers)
     cluster.access.request(
         "PATCH", SYNCERS.path(namespace, "rating"), body={"spec": spec}, content_type=MERGE_PATCH
     )
@@ -269,9 +278,7 @@ def test_a_deletion_that_cannot_wait_is_finished_once_it_answers(
         servers = ZooKeeperServers(ZooKeeperConnection.configured({"url": url}.get))
         servers.connect()
         operator = start_operator(EUREKA_URL=url, CLUSTER_NAME="zk", RELEASE_AFTER_SECONDS="3")
-        addresses = running(cluster, namespace, "rating", 2)
-        cluster.syncer(namespace, "rating")
-        wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
+        register_two_pods(cluster, namespace, servers)
         own.servers[0].pause()
         cluster.delete(SYNCERS, "rating", namespace)
         wait_until(lambda: cluster.get(SYNCERS, "rating", namespace) is None, "the syncer to go", 60.0)
@@ -320,9 +327,7 @@ def test_the_brake_holds_there_as_well(
     deleted.
     """
     start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
-    addresses = running(cluster, namespace, "rating", 2)
-    cluster.syncer(namespace, "rating")
-    wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
+    addresses = register_two_pods(cluster, namespace, servers)
     cluster.delete(SERVICES, "rating", namespace)
     wait_until(
         lambda: condition(cluster, namespace, "rating", ConditionType.BRAKED).get("status") == "True",
@@ -346,11 +351,9 @@ def test_nodes_of_others_cost_only_themselves(
     capsys: pytest.CaptureFixture[str],
     lab: Lab,
 ) -> None:
-    """One beside ours, and one that somebody wrote over ours: both are named, and stay as they are."""
+    """Conditions and commands name foreign nodes, beside ours and written over ours; both stay."""
     start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
-    addresses = running(cluster, namespace, "rating", 2)
-    cluster.syncer(namespace, "rating")
-    wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
+    addresses = register_two_pods(cluster, namespace, servers)
     service = f"{servers.connection.root}/rating"
     foreign = json.dumps(
         {"name": "rating", "id": "theirs", "payload": {"@class": "org.apache.dubbo.Instance"}}
@@ -372,13 +375,12 @@ def test_nodes_of_others_cost_only_themselves(
     said = condition(cluster, namespace, "rating", ConditionType.SYNCED)["message"]
     assert f"cannot be read (node {ours.path}: its payload's class is com.example.Other" in said
     assert "removed by whoever wrote it" in said
-    inventory = ("--eureka-url", url, "--kubeconfig", str(lab.kubeconfig), "--cluster-name", "zk")
     for words, name in (
         (("status",), "UnreadableInstance"),
         (("explain", "rating"), "not safe: node "),
         (("doctor",), "UnreadableInstance"),
     ):
-        _, text = command(capsys, *words, "-n", namespace, *inventory)
+        _, text = command(capsys, *words, "-n", namespace, *inventory_options(lab, url))
         assert name in text, text
         assert "org.apache.dubbo.Instance" in text, text
         assert "com.example.Other" in text, text
@@ -400,11 +402,9 @@ def test_a_status_that_a_person_set_stays_until_the_pod_ends(
     capsys: pytest.CaptureFixture[str],
     lab: Lab,
 ) -> None:
-    """By an actuator call, or by hand: other changes are written around it, and the removal is done."""
+    """A status that a person wrote into a node survives updates of the metadata, and ends with the pod."""
     start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
-    addresses = running(cluster, namespace, "rating", 2)
-    cluster.syncer(namespace, "rating")
-    wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
+    addresses = register_two_pods(cluster, namespace, servers)
     out = next(one for one in servers.nodes())
     document = json.loads(out.data)
     document["payload"]["metadata"][STATUS_KEY] = "OUT_OF_SERVICE"
@@ -417,8 +417,7 @@ def test_a_status_that_a_person_set_stays_until_the_pod_ends(
     wait_until(lambda: colors() == ["blue", "blue"], "what the syncer asks for now", 30.0)
     stays = {**up(*addresses), out.instance.ip_address: "OUT_OF_SERVICE"}
     assert there(servers) == stays
-    inventory = ("--eureka-url", url, "--kubeconfig", str(lab.kubeconfig), "--cluster-name", "zk")
-    code, text = command(capsys, "explain", "rating", "-n", namespace, *inventory)
+    code, text = command(capsys, "explain", "rating", "-n", namespace, *inventory_options(lab, url))
     said = " ".join(text.split())  # the command breaks lines
     assert (code, "somebody set OUT_OF_SERVICE over what it says" in said) == (0, True), text
     assert "write into the metadata of its node, as instance_status" in said, text
@@ -437,11 +436,9 @@ def test_a_status_that_a_person_set_stays_until_the_pod_ends(
 def test_a_removal_that_an_acl_forbids_is_said_and_done_once_it_may_be(
     cluster: Cluster, namespace: str, url: str, servers: ZooKeeperServers, start_operator: StartOperator
 ) -> None:
-    """With what was denied, where, and what to do; new pods are registered meanwhile."""
+    """The condition names a denied removal and its node; new pods are registered, and the removal follows."""
     start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
-    addresses = running(cluster, namespace, "rating", 2)
-    cluster.syncer(namespace, "rating")
-    wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
+    addresses = register_two_pods(cluster, namespace, servers)
     service = f"{servers.connection.root}/rating"
     all_but_delete = make_acl("world", "anyone", read=True, write=True, create=True, admin=True)
     servers.client.set_acls(service, [all_but_delete])

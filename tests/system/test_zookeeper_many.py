@@ -1,4 +1,4 @@
-"""Two thousand instances through an operator to a real ZooKeeper, and out of it again."""
+"""An operator registers 2,000 instances in a real ZooKeeper, and removes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from eurekube_provider.kube.access import ENDPOINT_SLICES, SERVICES
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.servers import ZooKeeperServers
 from lab.waiting import wait_until
@@ -21,54 +20,33 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.faults, pytest.mark
 
 SERVICES_COUNT, PODS_EACH = 20, 100
 SECONDS = 90.0
-"""The longest for all to stand, and for all to be gone."""
+"""The most seconds until all instances are registered, and until all are removed."""
 
 
 def write_slice(cluster: Cluster, namespace: str, number: int, *, terminating: bool) -> None:
-    """Write the EndpointSlice of one Service, of pods that nobody runs."""
+    """Write the EndpointSlice of one Service, for pods that do not run."""
     name = f"app-{number}"
-    cluster.apply(
-        ENDPOINT_SLICES,
+    endpoints = [
         {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {
-                "namespace": namespace,
-                "name": name,
-                "labels": {"kubernetes.io/service-name": name},
-            },
-            "addressType": "IPv4",
-            "ports": [{"name": "http", "port": 8080}],
-            "endpoints": [
-                {
-                    "addresses": [f"10.90.{number}.{pod}"],
-                    "conditions": {"ready": not terminating, "terminating": terminating},
-                    "targetRef": {"kind": "Pod", "name": f"{name}-{pod}", "namespace": namespace},
-                }
-                for pod in range(PODS_EACH)
-            ],
-        },
-    )
+            "addresses": [f"10.90.{number}.{pod}"],
+            "conditions": {"ready": not terminating, "terminating": terminating},
+            "targetRef": {"kind": "Pod", "name": f"{name}-{pod}", "namespace": namespace},
+        }
+        for pod in range(PODS_EACH)
+    ]
+    cluster.endpoint_slice(namespace, name, endpoints)
 
 
 def make_application(cluster: Cluster, namespace: str, number: int) -> None:
     """Make a Service without a selector, its slice and its syncer."""
     name = f"app-{number}"
-    cluster.apply(
-        SERVICES,
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"namespace": namespace, "name": name, "labels": {"app": name}},
-            "spec": {"clusterIP": "None", "ports": [{"name": "http", "port": 8080}]},
-        },
-    )
+    cluster.service(namespace, name, selector={}, clusterIP="None")
     write_slice(cluster, namespace, number, terminating=False)
     cluster.syncer(namespace, name)
 
 
 def figure(server: ZooKeeperServer, name: str) -> float:
-    """Return one of the figures that a server gives."""
+    """Return one figure of the server's command ``mntr``."""
     with socket.create_connection((server.host, server.port), 10.0) as connection:
         connection.sendall(b"mntr")
         answer = b""
@@ -81,7 +59,7 @@ def figure(server: ZooKeeperServer, name: str) -> float:
 def test_two_thousand_instances_come_and_go(
     cluster: Cluster, namespace: str, unique_name: str, start_operator: StartOperator
 ) -> None:
-    """All stand, and all leave, within the time, over one session that is never lost."""
+    """All instances are registered, and later removed, in time and over one session that is never lost."""
     with ZooKeepers() as ensemble:
         (server,) = ensemble.servers
         url = f"{ensemble.url}/{unique_name}"
