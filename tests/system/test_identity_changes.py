@@ -26,7 +26,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import LEASES, NAMESPACES, SYNCERS
 from lab import Lab
-from lab.listing import listed_now
+from lab.listing import listed_unchanged
 from lab.ports import free_ports
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import Operator, instances, operator_environment, ready, running, with_crds
@@ -51,7 +51,10 @@ def lapsing() -> Iterator[Lab]:
 
 
 class Callers:
-    """Callers that read an application's instances all the time, past the server's caches."""
+    """Callers that read an application's instances all the time, past the server's caches.
+
+    A reading during which an instance came or left does not count: it is not of one moment.
+    """
 
     def __init__(self, url: str) -> None:
         self.fewest: dict[str, int] = {}
@@ -77,8 +80,11 @@ class Callers:
     def _run(self) -> None:
         while not self._stopped.wait(0.5):
             counted = set(self._counted)
+            listed = listed_unchanged(self._url)
+            if listed is None:
+                continue
             up: dict[str, set[str]] = {name: set() for name in counted}
-            for one in listed_now(self._url):
+            for one in listed:
                 if one.status is Status.UP and one.application in up:
                     up[one.application].add(one.ip_address)
             for name, found in up.items():

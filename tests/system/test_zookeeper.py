@@ -283,9 +283,11 @@ def test_a_deletion_that_cannot_wait_is_finished_once_it_answers(
         cluster.delete(SYNCERS, "rating", namespace)
         wait_until(lambda: cluster.get(SYNCERS, "rating", namespace) is None, "the syncer to go", 60.0)
         assert "released a deleted syncer" in operator.text()
-        events = cluster.items(EVENTS, namespace)
-        assert any(
-            "they are removed as soon as the registry answers" in one.get("note", "") for one in events
+        note = "they are removed as soon as the registry answers"
+        wait_until(
+            lambda: any(note in one.get("note", "") for one in cluster.items(EVENTS, namespace)),
+            "an Event that says so",
+            60.0,
         )
         own.servers[0].resume()
         wait_until(lambda: servers.client.connected and there(servers) == {}, "all to leave", 60.0)
