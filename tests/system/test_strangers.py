@@ -184,6 +184,7 @@ def test_pods_that_register_another_port_or_loopback(
     assert "register themselves" in said_by(lab, capsys, "doctor", namespace)
 
 
+@pytest.mark.timeout(600)  # a Eureka lease passes
 def test_what_a_killed_pod_registered_itself(
     cluster: Cluster,
     eureka: Peers,
@@ -222,6 +223,9 @@ def test_what_a_killed_pod_registered_itself(
     assert "DeadSelfRegistered" in said_by(lab, capsys, "doctor", namespace)
     assert "DeadSelfRegistered" in said_by(lab, capsys, "status", namespace)
     patched(cluster, namespace, app, {"removeDeadSelfRegistered": True})
-    wait_for(lambda: addresses(eureka, app) == {"192.0.2.30": "UP"}, "only the machine's", 150.0)
+    try:
+        wait_for(lambda: addresses(eureka, app) == {"192.0.2.30": "UP"}, "only the machine's", 240.0)
+    except TimeoutError as error:
+        raise AssertionError(f"{error}; the condition: {condition_message()}") from None
     wait_for(lambda: condition_message().get("status") == "False", "no DeadSelfRegistered", 60.0)
     assert addresses(eureka, app) == {"192.0.2.30": "UP"}
