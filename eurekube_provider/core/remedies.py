@@ -12,11 +12,11 @@ REMEDIES: Mapping[str, str] = {
         "wait a minute; if the removals are meant, annotate the syncer with eurekube.io/release-brake=now"
     ),
     ConditionType.CONFLICT: (
-        "keep one of the two: delete the other syncer, or have the other owner let go; or set"
-        " spec.application to another name; one that cannot be read is removed by whoever wrote it"
+        "delete one of the two syncers, or have the other owner deregister its instance, or set"
+        " spec.application to another name; an entry that cannot be read must be removed by its author"
     ),
     ConditionType.UNREADABLE_INSTANCE: (
-        "have whoever wrote it remove it, or write it as the registry's clients read it"
+        "have the entry's author remove it, or write it in a form that the registry's clients read"
     ),
     ConditionType.SELF_REGISTERED: (
         f"switch the pod's own client off: {' or '.join(one.client_off for one in KINDS)}"
@@ -25,7 +25,8 @@ REMEDIES: Mapping[str, str] = {
         "call one Service as the application, or select it alone by spec.selector.matchLabels"
     ),
     ConditionType.ENDPOINTS_LEFT_OUT: (
-        "none where they are not meant; else give the pods the port, and the endpoints addresses"
+        "nothing where these endpoints need no callers; else give the pods the port, and the endpoints"
+        " addresses"
     ),
     ConditionType.METADATA_LEFT_OUT: (
         "give the Service the port or the annotation that the message names, or take it out of the spec"
@@ -35,8 +36,8 @@ REMEDIES: Mapping[str, str] = {
         " registrations removed, set spec.removeDeadSelfRegistered to true"
     ),
     ConditionType.AMBIGUOUS_PORT: "set spec.port to the name or the number of one of the ports",
-    ConditionType.NO_PORT: "set spec.port to one of the ports that there are",
-    ConditionType.NO_ADDRESS: "set spec.advertise to a kind of address that there is",
+    ConditionType.NO_PORT: "set spec.port to a port of the Service",
+    ConditionType.NO_ADDRESS: "set spec.advertise to a kind of address that the Service has",
     ConditionType.LEASE_TOO_SHORT: "raise spec.lease.durationSeconds to 90, which is Eureka's default",
     ConditionType.DRAIN_TOO_SHORT: (
         "run `eurekube doctor`, which says what to change and where; with --fix it prints the patch"
@@ -45,27 +46,29 @@ REMEDIES: Mapping[str, str] = {
         "have the operator's administrators reserve the name for this namespace, or take another name"
     ),
     ConditionType.WAITING_FOR_CALLERS: (
-        "none while callers learn of the pods; else fix what the message names, or open the gate by hand:"
-        " eurekube gate open"
+        "wait while callers learn of the new pods; if it lasts, correct the cause in the message, or open"
+        " the gate by hand: eurekube gate open"
     ),
     ConditionType.PAUSED: "set spec.paused to false",
-    Reason.EUREKA_UNREACHABLE: "find out why Eureka does not answer; what it holds is kept meanwhile",
+    Reason.EUREKA_UNREACHABLE: "find out why Eureka does not answer; its instances are kept until it does",
     Reason.EUREKA_DENIED: (
         "give the operator credentials that the registry accepts, or have it allow what the message names"
     ),
-    Reason.EUREKA_REJECTED: "read in the message what Eureka refuses, and change it in the syncer",
+    Reason.EUREKA_REJECTED: "change in the syncer the value that the message names",
     Reason.KUBERNETES_ERROR: "run eurekube operator --check, which names each right that is missing",
     Reason.FAILED: "read the operator's log, and report it",
-    Reason.NOT_ALLOWED: "have the operator's administrators allow it, or change what it names",
-    Reason.UNKNOWN_EUREKA: "set spec.eureka to a connection of the operator's, or add the connection there",
+    Reason.NOT_ALLOWED: "have the operator's administrators allow the value in the message, or change it",
+    Reason.UNKNOWN_EUREKA: (
+        "set spec.eureka to a connection in the operator's configuration, or add one of that name there"
+    ),
     Reason.INVALID_INSTANCE: "change the value that the message names",
-    Reason.NO_MATCHING_SERVICE: "make the Service, or correct spec.selector",
-    Reason.EXTERNAL_NAME: "select a Service with endpoints, or register what the name leads to by a stack",
+    Reason.NO_MATCHING_SERVICE: "create the Service, or correct spec.selector",
+    Reason.EXTERNAL_NAME: "select a Service with endpoints, or register the external host by a Pulumi stack",
     Reason.NAMESPACE_NOT_READ: "wait; if it stays, run eurekube operator --check",
     Reason.NODES_NOT_READ: "wait; if it stays, run eurekube operator --check",
     Reason.PODS_NOT_READ: "wait; if it stays, run eurekube operator --check",
     Reason.NOT_SERVED: "start an operator that watches the syncer's namespace",
-    Reason.NONE_UP: "find out why no pod is ready, or who took the instances out of service",
+    Reason.NONE_UP: "find out why no pod is ready, or who set the instances OUT_OF_SERVICE",
 }
 """Remedies by the name of a condition of a EurekaSyncer, or of a reason of Ready and Synced; a condition
 without a fault has none.
@@ -79,7 +82,9 @@ REFRESH_REMEDIES: Mapping[str, str] = {
     RefreshReason.UNKNOWN_TARGET: (
         "set spec.target to a target of the operator's configuration, or add the target there"
     ),
-    RefreshReason.NOT_ALLOWED: "have the operator's administrators allow it, or change what it names",
-    RefreshReason.NO_MATCHING_SERVICE: "make the Service, or correct spec.selector",
+    RefreshReason.NOT_ALLOWED: (
+        "have the operator's administrators allow the value in the message, or change it"
+    ),
+    RefreshReason.NO_MATCHING_SERVICE: "create the Service, or correct spec.selector",
 }
 """Remedies by condition and reason of a StackRefresh. A failed run's own message says what to do."""

@@ -246,8 +246,8 @@ def unreadable_findings(name: str, instances: Iterable[Instance]) -> Iterator[Fi
             f"{counted(len(names))} cannot be read or asked for, so that nothing can drain them or prove that"
             f" they left: {listed(names, _MOST_NAMED)}",
             "have their clients register under an instanceId without slashes, percent signs and the like"
-            " (eureka.instance.instance-id), at an address in its plain form; what other software keeps"
-            " there, whoever wrote it must remove",
+            " (eureka.instance.instance-id), at an address in its plain form; an entry of other software"
+            " must be removed by its author",
         )
 
 

@@ -61,7 +61,7 @@ def servers_to_leave(setting: Setting, connection: str, service_urls: Iterable[s
 
 def abandoned_message(what: str, service_urls: Iterable[str]) -> str:
     """Return a sentence for a person about registrations at abandoned servers, which were not looked for."""
-    return printable(f"{what} at {', '.join(service_urls)} was let go of: {NAMESPACE}:abandonedUrls says so")
+    return printable(f"{what} at {', '.join(service_urls)} was forgotten: {NAMESPACE}:abandonedUrls says so")
 
 
 @contextmanager
@@ -86,8 +86,8 @@ def with_server_hints(
             )
         if not is_known or (is_leaving and not isinstance(error, RegistryDenied)):
             hints.append(
-                "where these servers are gone for good, or are known by another URL now, let go of what they"
-                f" hold: pulumi config set {NAMESPACE}:abandonedUrls {urls}"
+                "where these servers are gone for good, or are known by another URL now, forget their"
+                f" registrations: pulumi config set {NAMESPACE}:abandonedUrls {urls}"
             )
         message = "; ".join((str(error), *hints, _RUN_PROGRAM))
         raise type(error)(message, url=error.url, status_code=error.status_code) from error

@@ -364,7 +364,7 @@ def test_nodes_of_others_cost_only_themselves(
     wait_until(lambda: holds(cluster, namespace, ConditionType.UNREADABLE_INSTANCE), "the condition", 30.0)
     said = condition(cluster, namespace, "rating", ConditionType.UNREADABLE_INSTANCE)["message"]
     assert f"RATING theirs (node {service}/theirs: its payload's class is org.apache.dubbo.Instance" in said
-    assert "to fix it: have whoever wrote it remove it" in said
+    assert "to fix it: have the entry's author remove it" in said
     assert holds(cluster, namespace, ConditionType.SYNCED)
     cluster.scale(namespace, "rating", 3)
     addresses = ready(cluster, namespace, "rating", 3)
@@ -376,7 +376,7 @@ def test_nodes_of_others_cost_only_themselves(
     wait_until(lambda: holds(cluster, namespace, ConditionType.CONFLICT), "the condition", 30.0)
     said = condition(cluster, namespace, "rating", ConditionType.SYNCED)["message"]
     assert f"cannot be read (node {ours.path}: its payload's class is com.example.Other" in said
-    assert "removed by whoever wrote it" in said
+    assert "removed by its author" in said
     for words, name in (
         (("status",), "UnreadableInstance"),
         (("explain", "rating"), "not safe: node "),

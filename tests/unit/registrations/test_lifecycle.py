@@ -289,7 +289,7 @@ def test_a_server_that_is_gone_for_good_is_let_go_of(
             call()
     servers.users.clear()
     run(kind, url=URL, abandonedUrls=f"{OTHER}, {GONE}/").delete("", state)
-    assert "was let go of" in capsys.readouterr().err
+    assert "was forgotten" in capsys.readouterr().err
     assert run(kind, url=URL, abandonedUrls=f'["{GONE}"]').read("x", state).id == ""
     assert servers.users == {}
 
