@@ -71,9 +71,7 @@ mutants: setup  ## Take back one safety rule after the other: does its test fail
 test-real: setup  ## The tests on real servers: contract, system, interop and proof
 	@$(RUN) -m lab fetch --tests
 	@$(RUN) -m pytest -m "alone and not faults" tests/system
-	@# Of four workers some always wait, one of them for its first minutes: together they keep two cores busy.
-	@$(RUN) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not alone and not faults" \
-	  tests/system tests/interop tests/contract tests/registries
+	@$(RUN) -m scripts.real_tests
 	@echo "not run here: the long form of the fault suite, which wants the machine for itself (make test-faults)"
 
 test-faults: setup  ## Faults on real servers: one by one, then a storm of them (MINUTES=60, SEED=42)
