@@ -5,7 +5,7 @@ findings.
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from lab.operators import operator_process
 from lab.pod import Life
 from lab.processes import Process
 from lab.progress import say
-from lab.proof.calls import read_calls, tally
+from lab.proof.calls import Call, read_calls, tally
 from lab.proof.form import FORMS, Form
 from lab.proof.subjects import PORT, Scenario, Strategy, Subject
 from lab.spring import SpringClient
@@ -33,6 +33,7 @@ NAME = "rating"
 REPLICAS, SURGE = 10, 5
 CALLS_PER_SECOND = 20
 _AWAY_SECONDS = 25.0
+_CHANGES = ("ready_at", "opened_at", "deleted_at", "reported_at", "gone_at")
 _PATIENCE_SECONDS = 400.0
 _READY_SECONDS = 120.0
 
@@ -259,6 +260,19 @@ def learned(stage: Stage, counted_from: float) -> list[dict[str, Any]]:
     ]
 
 
+def explained(failures: Iterable[Call], lives: Iterable[Life]) -> list[dict[str, Any]]:
+    """Return failed calls with the called pod, and how many seconds before the call each change of it was."""
+    pods = {life.address: life for life in lives}
+    found = []
+    for call in failures:
+        life = pods.get(call.target)
+        since = {} if life is None else {name: getattr(life, name) for name in _CHANGES}
+        ago = {name: round(call.at - at, 3) for name, at in since.items() if at is not None}
+        pod = None if life is None else life.name
+        found.append({"at": call.at, "client": call.client, "outcome": call.outcome, "pod": pod, "ago": ago})
+    return found
+
+
 def main() -> None:
     """Run the proof and write its report."""
     parser = argparse.ArgumentParser(prog="python -m lab.gate_proof", description=__doc__)
@@ -278,12 +292,11 @@ def main() -> None:
         for client in stage.clients:
             client.end_calls()
         found = tally(stage.call_files, counted_from)[NAME]
-        failures = [{"at": one.at, "client": one.client, "outcome": one.outcome} for one in found.failures]
         report = {
             "drain": {**asdict(form.drain), "known_after_seconds": form.drain.known_after_seconds},
             "acts": [asdict(act) for act in play.acts],
             "calls": dict(found.calls),
-            "failures": failures,
+            "failures": explained(found.failures, stage.lives),
             "pods": learned(stage, counted_from),
         }
     arguments.file.write_text(json.dumps(report))
