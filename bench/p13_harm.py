@@ -231,7 +231,9 @@ class _Clients:
 
 
 def _watch(servers: Mapping[str, EurekaServer], seconds: float) -> tuple[dict[str, float], dict[str, int]]:
-    """Return each server's processor seconds and log lines while only its own clients send requests."""
+    """Return each server's processor seconds and log lines for a while after the rounds, when only the
+    instances' own clients send requests.
+    """
     cpu = {name: -cpu_seconds_of(server.pid or 0) for name, server in servers.items()}
     lines = {name: -_lines(server) for name, server in servers.items()}
     time.sleep(seconds)

@@ -401,8 +401,8 @@ def _pod_instances(
 
 
 def _port_by_service(syncer: Syncer, service: Object) -> PortReference | None:
-    """Return the port that a syncer means: if it names none and its Service has several, the one named
-    ``http``.
+    """Return the port that a syncer names; else ``http`` if its Service has several ports and one has that
+    name; else None: the EndpointSlice's own ports decide.
 
     An EndpointSlice has only the ports that its pods have, and its only port may be another one.
     """

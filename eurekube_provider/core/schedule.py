@@ -104,8 +104,9 @@ class Schedule:
         return replace(self, served=self.running or "", running=None, failures=0, retry_at=-math.inf)
 
     def unended(self, now: float) -> Schedule:
-        """Return the schedule after a run that was given up although its request goes on: the next run
-        waits for that request, whatever changes.
+        """Return the schedule after a run that was given up although its request goes on.
+
+        Another run follows soon, whatever changes, and only waits for that request.
         """
         return replace(
             self if self.is_pending else self.touched(self.begun_at),

@@ -300,7 +300,7 @@ class Reflector:
                 else:
                     self.failure = error
                     _log.warning(
-                        "watch ended early, retrying", extra={"path": self._path, "error": str(error)}
+                        "failed to list or watch, retrying", extra={"path": self._path, "error": str(error)}
                     )
                     if error.status_code not in (None, _BUSY) and _lists_again_after(failures):
                         # E.g. a version from before the API's storage was restored.

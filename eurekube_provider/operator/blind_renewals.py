@@ -101,7 +101,7 @@ class BlindRenewals:
         for registry in registries.values():  # which may wait for a Eureka that hangs
             threading.Thread(target=registry.stop, name="blind-renewals-end", daemon=True).start()
         if registries and not was_stopped:
-            _log.info("ended the renewals that did without the Kubernetes API")
+            _log.info("ended the renewals without the Kubernetes API")
 
     @property
     def count(self) -> int:

@@ -155,7 +155,10 @@ class Controller:
                     for instance in (*there, *called_otherwise(registry, self._cluster, key)):
                         registry.keep(instance)
         except Exception:  # noqa: BLE001 - its syncers must be reconciled all the same
-            _log.exception("failed to take over the renewals of a Eureka", extra={"eureka": name})
+            _log.exception(
+                "failed to take over the renewals of a Eureka: reconciling its syncers instead",
+                extra={"eureka": name},
+            )
         with self._terms:
             if term != self._term:
                 if self._stands_by:

@@ -471,7 +471,7 @@ class Gates:
         except KubernetesError as error:
             self._not_written(pod, error)
         except Exception:  # noqa: BLE001 - it is tried again at the next look
-            _log.exception("failed to write a readiness gate, retrying")
+            _log.exception("failed to write a readiness gate, retrying", extra={"pod": f"{namespace}/{name}"})
         finally:
             with self._lock:
                 self._writing.discard((namespace, name))

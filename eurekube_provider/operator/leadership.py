@@ -297,9 +297,13 @@ class DuplicateOperatorCheck:
             except KubernetesError as error:
                 if not is_logged:
                     is_logged = True
-                    _log.warning("failed to list Leases in other namespaces", extra={"error": str(error)})
+                    _log.warning(
+                        "failed to list Leases in other namespaces, retrying: an operator of the same name"
+                        " there stays unnoticed",
+                        extra={"error": str(error)},
+                    )
             except Exception:  # noqa: BLE001 - the thread must check again
-                _log.exception("failed to check Leases in other namespaces")
+                _log.exception("failed to check Leases in other namespaces, retrying")
 
     def _has_run_before(self) -> bool:
         """Return whether this operator's own Lease exists: an operator that has served before must not

@@ -217,6 +217,8 @@ class Reconciler:
             return False
         meant = {id(change) for change in steps}
         count = sum(id(change) in meant for change in outcome.done)
+        if not count:
+            return False
         _log.info(
             "took over a syncer's instances from a former name of the cluster",
             extra={

@@ -179,7 +179,7 @@ class Sources:
         return {name: failure for name, group in self._all.items() if (failure := group.failure)}
 
     @property
-    def watch_restarts(self) -> dict[tuple[str, str], int]:
+    def watch_restart_counts(self) -> dict[tuple[str, str], int]:
         """Number of watch restarts, by kind and reason; see :attr:`Reflector.restarts`."""
         return {
             (name, reason): count

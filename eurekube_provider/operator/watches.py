@@ -94,7 +94,7 @@ def trim_slice(endpoint_slice: Object, before: Object | None = None) -> Object:
     endpoints = []
     for endpoint in () if is_mirrored(endpoint_slice) else endpoint_slice.get("endpoints") or ():
         kept = known.get(endpoint["addresses"][0])
-        if kept is None or not _is_all_kept(endpoint, kept):
+        if kept is None or not _equals_kept(endpoint, kept):
             kept = _trim_endpoint(endpoint)
         endpoints.append(kept)
     labels = {SERVICE_NAME_LABEL: service} if service else {}
@@ -122,7 +122,7 @@ def _trim_endpoint(endpoint: Object) -> Object:
     return kept
 
 
-def _is_all_kept(endpoint: Object, kept: Object) -> bool:
+def _equals_kept(endpoint: Object, kept: Object) -> bool:
     """Return whether ``kept`` still equals an endpoint of the same address, without trimming the endpoint
     again.
     """

@@ -303,7 +303,7 @@ class RegistrationResource:
         self._tell_refused(removal.refused)
 
     def _named(self, instance: Instance) -> str:
-        """Return an instance's address, or "an address" where a sentence must not show it."""
+        """Return an instance's address; "an address" where nothing hides secrets in the sentence."""
         return f"{instance.ip_address}:{instance.port.number}" if self._hides_secrets else "an address"
 
     def _other_resources_at(self, checked: Checked, olds: Properties) -> Checked:

@@ -306,7 +306,7 @@ def test_a_start_while_the_api_is_silent_costs_no_registration(lapsing: Lab, tmp
                     process.restart()  # they would come back with a back-off
             wait_for(lambda: "this replica leads" in blind.text(), "a leader")
             wait_for(lambda: "eurekube_blind_renewals 0.0" in page("/metrics"), "the end of it")
-            assert "ended the renewals that did without the Kubernetes API" in blind.text()
+            assert "ended the renewals without the Kubernetes API" in blind.text()
             cluster.deployment(change.namespace, change.app, 4)
             change.awaited(4)
         assert callers.fewest == {change.app.upper(): 3}

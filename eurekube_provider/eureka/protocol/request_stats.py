@@ -55,7 +55,7 @@ class RequestStats:
             return Counter(self._requests)
 
     @property
-    def silence_seconds(self) -> float:
+    def unanswered_seconds(self) -> float:
         """Seconds for which requests have waited and the server has answered none; 0 while no request
         waits.
         """

@@ -133,7 +133,7 @@ class Reachability:
             return Refused(self._refusal)
         failure = self.failure
         # For how long none of its servers has answered although it was asked.
-        silence = min((peer.traffic.silence_seconds for peer in self._peers.peers), default=0.0)
+        silence = min((peer.traffic.unanswered_seconds for peer in self._peers.peers), default=0.0)
         have_answered = any(peer.traffic.state is not None for peer in self._peers.peers)
         is_silent = silence >= (windows.LONG_SILENCE if have_answered else windows.SILENT)
         if not self.was_read:

@@ -262,7 +262,8 @@ class Repair:
                 except RegistryError as error:
                     # The loop, which asks, goes on: it has dead instances to remove.
                     _log.warning(
-                        "Eureka server holds another status of an instance and refuses the update",
+                        "failed to send an instance's status again: the Eureka server refuses it,"
+                        " and keeps another",
                         extra={**fields, "error": str(error)},
                     )
                     continue
@@ -453,6 +454,7 @@ class Repair:
 
 def _not_removed(peer: Peer, key: Key, error: RegistryRejected) -> None:
     _log.warning(
-        "failed to verify a removal: the Eureka server refuses to show or to remove the instance",
+        "failed to verify a removal, the instance may stay: the Eureka server refuses to show"
+        " or to remove it",
         extra={"url": peer.url, "application": key[0], "instance": key[1], "error": str(error)},
     )

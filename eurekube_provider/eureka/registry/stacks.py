@@ -174,7 +174,7 @@ class Stacks:
                 self._table.drop(newest((instance, servers.found)) or instance, lacking)
         except RegistryError as error:
             _log.warning(
-                "failed to read a stack's registration, retrying",
+                "failed to read or restore a stack's registration, retrying",
                 extra={**_log_fields(instance), "error": str(error)},
             )
             self._renewals.add(instance, just_registered=False)

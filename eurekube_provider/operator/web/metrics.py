@@ -193,7 +193,7 @@ class OperatorCollector(Collector):
         yield _filled("eurekube_stuck_loops", {(): float(stuck)})
         yield _filled(
             "eurekube_watch_restarts_total",
-            {labels: float(count) for labels, count in operator.watch_restarts().items()},
+            {labels: float(count) for labels, count in operator.watch_restart_counts().items()},
         )
         yield _timed("eurekube_reconcile_duration_seconds", operator.controller.history.durations.snapshot())
         durations = (server.durations for one in figures.values() for server in one.servers)

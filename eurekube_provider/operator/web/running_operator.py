@@ -72,10 +72,12 @@ class RunningOperator:
             *(self.unserved.liveness() if self.unserved else ()),
         ]
 
-    def watch_restarts(self) -> dict[tuple[str, str], int]:
+    def watch_restart_counts(self) -> dict[tuple[str, str], int]:
         """Return the number of watch restarts, by kind and reason."""
         refreshes = self.triggers.reflectors.restarts if self.triggers else {}
-        return self.sources.watch_restarts | {("refreshes", why): count for why, count in refreshes.items()}
+        return self.sources.watch_restart_counts | {
+            ("refreshes", why): count for why, count in refreshes.items()
+        }
 
     def not_ready(self) -> list[str]:
         """Return a sentence for each thing that was not read yet; empty once the operator may act, or

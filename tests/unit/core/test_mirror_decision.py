@@ -99,7 +99,8 @@ def called(decision: MirrorDecision) -> str:
 class Row:
     """A fault, with the expected decision.
 
-    :ivar calls: the machines that are called by the decision.
+    :ivar calls: the letters of the machines that the Service has after the decision, sorted; a capital letter
+        is not ready.
     :ivar problems: the reasons of what is wrong.
     """
 
