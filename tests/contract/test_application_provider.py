@@ -368,12 +368,16 @@ def test_a_creation_whose_answers_are_lost_leaves_nothing(eureka: Peers, news: P
         with pytest.raises(SomeFailed, match="the others were taken back"):
             create(DesiredState.from_properties({**several, "incarnation": "second"}), losing)
         wait_for(lambda: held(eureka, news) == {}, "both servers to hold nothing")
-        create(DesiredState.from_properties({**one, "incarnation": "old"}), eureka)
-        (before,) = held(eureka, news).values()
-        for (
-            peer
-        ) in eureka.peers:  # of two, the creation may ask the one that did not answer the test's writer
-            peer.register(before)
+        old = DesiredState.from_properties({**one, "incarnation": "old"})
+
+        def both_hold() -> bool:
+            create(old, eureka)  # again, where a copied removal of the first one took it
+            for each in held(eureka, news).values():
+                for peer in eureka.peers:  # the next creation may ask either
+                    peer.register(each)
+            return all(listed(peer, news) for peer in eureka.peers)
+
+        wait_for(both_hold, "both servers to hold what stands before")
         changed = DesiredState.from_properties({**one, "metadata": {"tier": "2"}, "incarnation": "third"})
         with pytest.raises(RegistryUnreachable, match="what stood there before was given back"):
             create(changed, losing)
