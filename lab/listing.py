@@ -46,23 +46,7 @@ Key = tuple[str, str]
 
 def listed_now(url: str, application: str = "") -> list[Instance]:
     """Return the instances that a server holds, or those of one application, past its caches."""
-    return _read_each(url, held_now(url, application))
-
-
-def listed_unchanged(url: str, application: str = "") -> list[Instance] | None:
-    """Return the same; None if an instance came or left while the others were read.
-
-    For counts that must never be too low: an instance that came after the first line of the front page is
-    not read, while the one that it replaces may be read after it left.
-    """
-    keys = list(held_now(url, application))
-    found = _read_each(url, keys)
-    return found if set(keys) == set(held_now(url, application)) else None
-
-
-def _read_each(url: str, keys: Iterable[Key]) -> list[Instance]:
-    """Return the instances with these keys that the server still holds."""
-    read = (_read(url, key) for key in keys)
+    read = (_read(url, key) for key in held_now(url, application))
     return [one for one in read if one is not None]
 
 

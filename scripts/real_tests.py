@@ -29,7 +29,6 @@ WHICH = (
 )
 # Of four workers some always wait, one of them for its first minutes: together they keep two cores busy.
 BESIDE = ("-n", "4", "--dist", "loadfile", "--no-loadscope-reorder")
-AGAIN = ("--last-failed", "--last-failed-no-failures", "none")
 _FAILED = 1
 """pytest's exit code if tests failed, and nothing else was wrong."""
 
@@ -49,7 +48,7 @@ def run(project: Path = ROOT, which: Sequence[str] = WHICH, beside: Sequence[str
         print(f"{len(failed)} tests failed: none runs again", flush=True)
         return code
     print(f"running {len(failed)} failed tests again, one by one", flush=True)
-    code = _pytest(project, *AGAIN, *which)
+    code = _pytest(project, *failed)
     again = _failed(project)
     for name in failed:
         print(f"failed {'twice' if name in again else 'beside others, passed alone'}: {name}", flush=True)

@@ -229,7 +229,7 @@ class Reconciler:
                 ),
             },
         )
-        return count > 0
+        return True
 
     @staticmethod
     def _evict(key: SyncerKey, registries: Registries, name: str, steps: Plan, owner: str) -> Outcome:

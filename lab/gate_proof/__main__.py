@@ -34,9 +34,6 @@ REPLICAS, SURGE = 10, 5
 CALLS_PER_SECOND = 20
 _AWAY_SECONDS = 25.0
 _CHANGES = ("ready_at", "opened_at", "deleted_at", "reported_at", "gone_at")
-_LOG_LINES = 40
-"""Last lines of each operator's log that are shown if a call failed."""
-
 _PATIENCE_SECONDS = 400.0
 _READY_SECONDS = 120.0
 
@@ -296,8 +293,8 @@ def main() -> None:
             client.end_calls()
         found = tally(stage.call_files, counted_from)[NAME]
         if found.failures:
-            for log in sorted((stage.lab.directory / "logs").glob("operator-*.log")):
-                say("\n".join((log.name, *log.read_text().splitlines()[-_LOG_LINES:])))
+            for operator in stage.operators.values():
+                say(operator.tail())
         report = {
             "drain": {**asdict(form.drain), "known_after_seconds": form.drain.known_after_seconds},
             "acts": [asdict(act) for act in play.acts],

@@ -373,8 +373,7 @@ def test_a_creation_whose_answers_are_lost_leaves_nothing(eureka: Peers, news: P
         def both_hold() -> bool:
             create(old, eureka)  # again, where a copied removal of the first one took it
             for each in held(eureka, news).values():
-                for peer in eureka.peers:  # the next creation may ask either
-                    peer.register(each)
+                rewrite(eureka, each)  # on both: the next creation may ask either
             return all(listed(peer, news) for peer in eureka.peers)
 
         wait_for(both_hold, "both servers to hold what stands before")

@@ -26,7 +26,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import LEASES, NAMESPACES, SYNCERS
 from lab import Lab
-from lab.listing import listed_unchanged
+from lab.listing import listed_at_once
 from lab.ports import free_ports
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import Operator, instances, operator_environment, ready, running, with_crds
@@ -53,7 +53,8 @@ def lapsing() -> Iterator[Lab]:
 class Callers:
     """Callers that read an application's instances all the time, past the server's caches.
 
-    A reading during which an instance came or left does not count: it is not of one moment.
+    Each reading is one answer: of instances read one after the other, those that a roll-out registers
+    meanwhile would be missing.
     """
 
     def __init__(self, url: str) -> None:
@@ -78,13 +79,11 @@ class Callers:
             self._thread.join()
 
     def _run(self) -> None:
+        session = requests.Session()
         while not self._stopped.wait(0.5):
             counted = set(self._counted)
-            listed = listed_unchanged(self._url)
-            if listed is None:
-                continue
             up: dict[str, set[str]] = {name: set() for name in counted}
-            for one in listed:
+            for one in listed_at_once(self._url, session):
                 if one.status is Status.UP and one.application in up:
                     up[one.application].add(one.ip_address)
             for name, found in up.items():

@@ -277,7 +277,7 @@ def test_the_order_of_urls_changes_nothing(kind: ResourceType) -> None:
 
 
 @KINDS
-def test_a_server_that_is_gone_for_good_is_let_go_of(
+def test_a_server_that_is_gone_for_good_is_forgotten(
     kind: ResourceType, servers: FakeServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The removal's error names ``abandonedUrls``; with that setting the server is not asked, and a

@@ -10,7 +10,7 @@ from eurekube_provider.registrations.servers import abandoned_message, with_serv
 URL = "http://eureka:8761/eureka"
 
 
-def test_what_is_let_go_of_is_reported_as_text() -> None:
+def test_forgotten_registrations_are_reported_as_text() -> None:
     """The message masks control characters in an instance's name, which anybody can choose."""
     assert abandoned_message("RATING a\x1b[2K\rsafe", [URL]).startswith("RATING a [2K safe at ")
 
