@@ -155,11 +155,15 @@ class Refusing(Peers):
 
 
 class Losing(Peers):
-    """A client of the servers that loses the answer to the first registration of each incarnation."""
+    """A client of the servers that loses each server's answer to the first registration of each incarnation.
+
+    Of several members that are registered at the same time one is the first, at each server.
+    """
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
         self._lost = {(peer.url, "old") for peer in self.peers}
+        self._first: dict[str | None, str] = {}
         for peer in self.peers:
             peer.register = partial(  # type: ignore[method-assign]
                 self._register, peer.url, peer.register
@@ -168,7 +172,8 @@ class Losing(Peers):
     def _register(self, url: str, register: Callable[[Instance], None], instance: Instance) -> None:
         """Register the instance, and raise as if no answer had come."""
         register(instance)
-        if (url, instance.incarnation) not in self._lost:
+        first = self._first.setdefault(instance.incarnation, instance.instance_id)
+        if instance.instance_id == first and (url, instance.incarnation) not in self._lost:
             self._lost.add((url, instance.incarnation))
             raise RegistryUnreachable("no answer within 5 s")
 
