@@ -28,7 +28,13 @@ from eurekube_provider.core.condition_types import (
     RefreshCondition,
     RefreshReason,
 )
-from eurekube_provider.core.event_reasons import MirrorEvent, PodEvent, RefreshEvent, SyncerEvent
+from eurekube_provider.core.event_reasons import (
+    MirrorEvent,
+    PodEvent,
+    RefreshEvent,
+    ServiceEvent,
+    SyncerEvent,
+)
 from eurekube_provider.core.gate import GateReason
 from eurekube_provider.core.mirror_conditions import MIRROR_REMEDIES, MirrorCondition
 from eurekube_provider.core.remedies import REFRESH_REMEDIES, REMEDIES
@@ -170,6 +176,7 @@ _STATUSES: tuple[tuple[str, str, Mapping[str, str], Mapping[str, type[StrEnum]]]
             "reason of Ready and Synced": Reason,
             "Event": SyncerEvent,
             "Event about a pod": PodEvent,
+            "Event about a Service": ServiceEvent,
             "reason of a pod's condition `eurekube.io/callers-know`": GateReason,
         },
     ),

@@ -14,6 +14,7 @@ from eurekube_provider.comparison.managers import Manager, ManagerKind, manager_
 from eurekube_provider.comparison.reported_state import NEVER_RECONCILED, SyncState, reported_state_of
 from eurekube_provider.comparison.seen_remedies import Seen, seen
 from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.derived_syncer import is_of_namespace
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster, ClusterOwner, parse_owner
 from eurekube_provider.core.mapping import Desired, limited_to_registered_ports, under_held_ids
@@ -26,6 +27,9 @@ from eurekube_provider.core.self_registered import twins_of
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION, Syncer, connection_of
 from eurekube_provider.core.syncer_plan import plan_of_syncer
 from eurekube_provider.core.wording import listed
+
+EVERY_SERVICE = "*"
+"""In place of an application's name: that of each Service of the namespace."""
 
 _HELD = frozenset({Reason.NOT_ALLOWED, Reason.UNKNOWN_EUREKA})
 
@@ -164,6 +168,9 @@ def plans_of(
         if eureka not in eurekas:
             continue
         there = owned[eureka, owner]
+        if is_of_namespace(item) and not there:
+            found[key] = SyncerPlan(key, owner, eureka, Plan())  # those derived from it have plans
+            continue
         if item["metadata"].get("deletionTimestamp"):
             held = Problem(Seen.DELETED, "the syncer is being deleted")
             found[key] = SyncerPlan(key, owner, eureka, plan((), there, owner), held)
@@ -270,7 +277,7 @@ def _of_syncers(
 ) -> Iterable[Comparison]:
     owned, _ = _indexed(eurekas)
     plans = plans_of(kubernetes, eurekas)
-    for item in kubernetes.syncers:
+    for item in filter(has_own_row, kubernetes.syncers):
         key, eureka = _name_of(item), connection_of(item)
         there = owned[eureka, kubernetes.owner_of(key)] if eureka in eurekas else None
         yield comparison_of_syncer(item, kubernetes.desired.get(key), there, plans.get(key))
@@ -289,6 +296,17 @@ def _of_syncers(
                 len(there),
                 differences_in(planned.steps, "its syncer is gone"),
             )
+
+
+def has_own_row(item: Object) -> bool:
+    """Return whether a syncer is shown by itself, and not by those that are derived from it alone.
+
+    A namespace's is while a Service is refused, which has none, or while nobody has looked at it.
+    """
+    if not is_of_namespace(item) or item["metadata"].get("deletionTimestamp"):
+        return True
+    refused = ((item.get("status") or {}).get("applications") or {}).get("refused")
+    return bool(refused) or reported_state_of(item) is NEVER_RECONCILED
 
 
 def comparison_of_syncer(
@@ -337,6 +355,8 @@ def comparison_of_syncer(
 
 
 def _application_of(spec: Object, status: Object) -> str:
+    if (spec.get("selector") or {}).get("services"):
+        return EVERY_SERVICE
     named = spec.get("application") or (spec.get("selector") or {}).get("app") or ""
     return str(named or status.get("application") or "").upper()
 

@@ -16,7 +16,7 @@ from eurekube_provider.core.identity import NODE_KEY
 from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.core.plan import Action, Change, Plan
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.sliding_window import RecentChanges
+from eurekube_provider.core.sliding_window import RecentChanges, losses
 
 HOLD_SECONDS = 60.0
 """Seconds for which a braked removal waits; it is carried out afterwards if the source still asks for it."""
@@ -70,6 +70,20 @@ class HeldRemovals:
 
 
 @dataclass(frozen=True, slots=True)
+class Siblings:
+    """The syncers that are derived from the same one, all together.
+
+    :ivar of: the namespace and the name of that one.
+    :ivar up: how many of their instances are UP, those of the judged syncer included.
+    :ivar recent: their changes within :data:`WINDOW_SECONDS`.
+    """
+
+    of: str
+    up: int
+    recent: RecentChanges
+
+
+@dataclass(frozen=True, slots=True)
 class BrakeHistory:
     """Facts, beside the plan itself, by which the brake judges a plan.
 
@@ -79,6 +93,7 @@ class BrakeHistory:
         and those that came.
     :ivar held: the removals that waited after the last decision.
     :ivar is_released: True if a person released the brake.
+    :ivar siblings: all syncers that are derived from the same one; None for a syncer that is not derived.
     """
 
     registered_up: int = 0
@@ -86,6 +101,7 @@ class BrakeHistory:
     recent: RecentChanges = _NOTHING_RECENT
     held: HeldRemovals | None = None
     is_released: bool = False
+    siblings: Siblings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +164,8 @@ def judge(
         reason = f"all {up} instances would go"
     elif removes_majority(up, count, arriving):
         reason = f"{count} of {up} instances would go"
+    elif siblings := _suspicious_siblings(history.siblings, left, came):
+        reason = siblings
     elif gone >= FEWEST and lost > history.operator_up * LARGEST_SHARE_OF_OPERATOR:
         reason = f"{gone} of this operator's {history.operator_up} instances would go within a minute"
     elif len(aside) > arriving + came_before:
@@ -177,6 +195,23 @@ def judge(
     )
     held = HeldRemovals(problem, since, until, seconds - (now - since) + 0.1, now - since)
     return Braked((*doubted, *others), held, came=came)
+
+
+def _suspicious_siblings(siblings: Siblings | None, left: frozenset[Key], came: frozenset[Key]) -> str:
+    """Say that all or most instances of a namespace's syncers would go within a minute; empty if not.
+
+    :param left: the keys that would leave now, and ``came`` those that would come, of the judged syncer.
+    """
+    if siblings is None:
+        return ""
+    recent = siblings.recent
+    short_lived = recent.short_lived | (left & recent.came)
+    gone, new = recent.left | left, (recent.came | came) - left
+    lost = recent.elsewhere + losses(len(gone), len(new), len(short_lived))
+    before = siblings.up + len(recent.left - left) + recent.elsewhere
+    if recent.elsewhere and (removes_all(before, lost, 0) or removes_majority(before, lost, 0)):
+        return f"{lost} of {before} instances of all Services of {siblings.of} would go within a minute"
+    return ""
 
 
 def doubt_of_source(before: int, leaving: int, doubted: int, arriving: int) -> str:

@@ -244,6 +244,16 @@ class Reason(StrEnum):
     PODS_NOT_READ = "PodsNotRead"
     """The operator has not read the pods yet; no action is needed."""
 
+    JOINING = "Joining"
+    """Of a namespace's syncer: a Service joined or changed, and that is not carried out yet; it passes by
+    itself.
+    """
+
+    SERVICE_REFUSED = "ServiceRefused"
+    """Of a namespace's syncer: an annotation of a Service has a value that its field does not take, or the
+    name of its syncer is taken. The Service stays as it is, and the others are served.
+    """
+
     NOT_SERVED = "NotServed"
     """No operator has looked at the syncer for longer than a lease: nobody renews its instances in Eureka."""
 

@@ -25,6 +25,15 @@ class SyncerEvent(StrEnum):
     """
 
 
+class ServiceEvent(StrEnum):
+    """Reasons of Events about a Service that joins a namespace's syncer."""
+
+    SYNC_REFUSED = "SyncRefused"
+    """An annotation has a value that its field does not take, or the name of its syncer is taken: the Service
+    stays as it is.
+    """
+
+
 class PodEvent(StrEnum):
     """Reasons of Events about a pod that declares the readiness gate."""
 

@@ -67,6 +67,8 @@ REMEDIES: Mapping[str, str] = {
     Reason.NAMESPACE_NOT_READ: "wait; if it stays, run eurekube operator --check",
     Reason.NODES_NOT_READ: "wait; if it stays, run eurekube operator --check",
     Reason.PODS_NOT_READ: "wait; if it stays, run eurekube operator --check",
+    Reason.JOINING: "wait; if it stays, run eurekube operator --check",
+    Reason.SERVICE_REFUSED: "correct the annotation of the Service that the message names",
     Reason.NOT_SERVED: "start an operator that watches the syncer's namespace",
     Reason.NONE_UP: "find out why no pod is ready, or who set the instances OUT_OF_SERVICE",
 }

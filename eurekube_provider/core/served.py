@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.derived_syncer import is_of_namespace
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, ClusterOwner, parse_owner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object, conditions_of
@@ -73,6 +74,8 @@ def why_not_served(item: Object, there: Sequence[Instance], now: float, *, was_t
     :param was_there: True if the syncer is known to have had instances at this Eureka: else another operator
         may register it at another one.
     """
+    if is_of_namespace(item):
+        return None  # it has nothing itself, and those that are derived from it tell
     status = item.get("status") or {}
     registered = status.get("registered") or 0
     times = [at for one in there if (at := renewed_at(one)) is not None]

@@ -8,7 +8,7 @@ source.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 MOST_COUNTED = 20_000
@@ -25,11 +25,31 @@ class RecentChanges:
     :ivar elsewhere: the sum of what each other syncer has lost, less its own arrivals.
     :ivar left: the keys of the instances that left at this syncer.
     :ivar came: the keys of the instances that came at this syncer.
+    :ivar short_lived: those of ``left`` that had come within the window, and are not in ``came``; empty where
+        the window does not distinguish them.
     """
 
     elsewhere: int = 0
     left: frozenset[Any] = frozenset()
     came: frozenset[Any] = frozenset()
+    short_lived: frozenset[Any] = frozenset()
+
+
+def losses(left: int, came: int, short_lived: int = 0) -> int:
+    """Return how many instances a syncer lost: arrivals replace those that left, but for short-lived ones."""
+    return short_lived + max(0, left - short_lived - came)
+
+
+@dataclass(slots=True)
+class _Keys(Generic[K]):
+    left: set[K] = field(default_factory=set)
+    came: set[K] = field(default_factory=set)
+    short_lived: set[K] = field(default_factory=set)
+
+    @property
+    def lost(self) -> int:
+        """The number of instances that the syncer has lost."""
+        return losses(len(self.left), len(self.came), len(self.short_lived))
 
 
 class SlidingWindow(Generic[S, K]):
@@ -38,22 +58,30 @@ class SlidingWindow(Generic[S, K]):
     The cost of a query depends on the changes of its syncer only, however many others are counted.
 
     :param seconds: for how long a change counts.
+    :param counts_short_lived: True if an instance that came and left within the window is a loss, whatever
+        else came. If False it is none: as many came as left.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, counts_short_lived: bool = False) -> None:
         self._seconds = seconds
+        self._counts_short_lived = counts_short_lived
         self._left: dict[K, tuple[float, S]] = {}  # the oldest first; what is tried again counts once
         self._came: dict[K, tuple[float, S]] = {}
-        self._keys: dict[S, tuple[set[K], set[K]]] = {}
+        self._keys: dict[S, _Keys[K]] = {}
         self._fewer = 0  # the sum of what each syncer has lost
 
     def note(self, now: float, syncer: S, left: Iterable[K], came: Iterable[K]) -> None:
         """Count instances that leave and come now."""
-        for table, keys in ((self._left, left), (self._came, came)):
+        for table, other, keys in ((self._left, self._came, left), (self._came, self._left, came)):
             for key in keys:
+                is_short_lived = False
+                if self._counts_short_lived:
+                    known = self._keys.get(syncer, _Keys[K]())
+                    is_short_lived = table is self._left and (key in known.came or key in known.short_lived)
+                    self._forget(other, key)
                 self._forget(table, key)
                 table[key] = (now, syncer)
-                self._count(table, syncer, key)
+                self._count(table, syncer, key, is_short_lived=is_short_lived)
                 if len(table) > MOST_COUNTED:
                     self._forget(table, next(iter(table)))
 
@@ -62,9 +90,10 @@ class SlidingWindow(Generic[S, K]):
         for table in (self._left, self._came):
             while table and now - table[oldest := next(iter(table))][0] > self._seconds:
                 self._forget(table, oldest)
-        left, came = self._keys.get(syncer, (set[K](), set[K]()))
-        elsewhere = self._fewer - max(0, len(left) - len(came))
-        return RecentChanges(elsewhere, frozenset(left), frozenset(came))
+        keys = self._keys.get(syncer, _Keys[K]())
+        return RecentChanges(
+            self._fewer - keys.lost, frozenset(keys.left), frozenset(keys.came), frozenset(keys.short_lived)
+        )
 
     def clear(self) -> None:
         """Forget everything."""
@@ -81,15 +110,16 @@ class SlidingWindow(Generic[S, K]):
         if before is not None:
             self._count(table, before[1], key)
 
-    def _count(self, table: dict[K, tuple[float, S]], syncer: S, key: K) -> None:
+    def _count(
+        self, table: dict[K, tuple[float, S]], syncer: S, key: K, *, is_short_lived: bool = False
+    ) -> None:
         """Update the counts after a key was added to a table or removed from it."""
-        left, came = self._keys.setdefault(syncer, (set(), set()))
-        self._fewer -= max(0, len(left) - len(came))
-        counted = left if table is self._left else came
-        if key in table:
-            counted.add(key)
-        else:
-            counted.discard(key)
-        self._fewer += max(0, len(left) - len(came))
-        if not (left or came):
+        keys = self._keys.setdefault(syncer, _Keys())
+        self._fewer -= keys.lost
+        counted = keys.left if table is self._left else keys.came
+        (counted.add if key in table else counted.discard)(key)
+        if table is self._left:
+            (keys.short_lived.add if is_short_lived else keys.short_lived.discard)(key)
+        self._fewer += keys.lost
+        if not (keys.left or keys.came):
             del self._keys[syncer]

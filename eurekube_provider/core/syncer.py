@@ -139,17 +139,21 @@ class Selector:
     """A selector of Services: each given condition must match.
 
     :param app: the Services' label ``app``, or their name if they have no such label; empty for any.
+    :param service: the name of the only Service, whatever its labels; empty for any.
     """
 
     namespace: str
     app: str = ""
     match_labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    service: str = ""
 
     def selects(self, service: Object) -> bool:
         """Return whether the selector matches a Service of its namespace; never a mirrored one."""
         if is_mirrored(service):
             return False
         if self.app and app_of(service) != self.app:
+            return False
+        if self.service and service["metadata"]["name"] != self.service:
             return False
         return self.match_labels.items() <= (service["metadata"].get("labels") or {}).items()
 
@@ -160,7 +164,11 @@ class Selector:
         :raises ConfigurationError: the custom resource has no selector.
         """
         written = (item.get("spec") or {}).get("selector") or {}
-        if not written.get("app") and not written.get("matchLabels"):
+        if written.get("services"):
+            raise ConfigurationError(
+                "spec.selector.services means many Services: each has an EurekaSyncer of its own"
+            )
+        if not any(map(written.get, ("app", "matchLabels", "service"))):
             raise ConfigurationError(
                 "spec.selector.app is missing, and so is spec.selector.matchLabels: name the label app of the"
                 " Service, the Service, or other labels of it"
@@ -168,11 +176,14 @@ class Selector:
         return cls(
             namespace=written.get("namespace") or item["metadata"]["namespace"],
             app=written.get("app") or "",
+            service=written.get("service") or "",
             match_labels=written.get("matchLabels") or EMPTY,
         )
 
     def describe(self) -> str:
         """Return the selector in words, for the sentence that no Service matches it."""
+        if self.service:
+            return f"is called {self.service}"
         named = f" (or, without a label app, the name {self.app})" if self.app else ""
         return f"has the {self.labels}{named}"
 
@@ -364,7 +375,7 @@ class _SyncerReader:
         spec = self._spec
         mode = self._choice("mode", Mode, None)
         selector = self._selector()
-        application = spec.get("application") or selector.app
+        application = spec.get("application") or selector.app or selector.service
         if not application:
             raise self._error("spec.application is missing: the selector has no app to take the name from")
         if problem := name_problem(application):

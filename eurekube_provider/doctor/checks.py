@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from eurekube_provider.comparison.comparing import has_own_row
 from eurekube_provider.comparison.findings import Severity
 from eurekube_provider.comparison.operators import findings_of_operators
+from eurekube_provider.comparison.reported_state import reported_state_of
+from eurekube_provider.core.derived_syncer import controller_of, is_of_namespace
 from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, Drain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import Instance
@@ -73,7 +76,8 @@ def findings_of(
         selected = [
             _SelectedService(one, choice.slices_of(one), workloads.of_service(one)) for one in choice.services
         ]
-        found += _of_syncer(snapshot, item, syncer, selected, others.get(syncer.eureka, {}))
+        of_syncer = _of_syncer(snapshot, item, syncer, selected, others.get(syncer.eureka, {}))
+        found += [_mended_where_it_is_written(item, one) for one in of_syncer]
         found += _of_workloads(snapshot, syncer, selected, requirements, now_seconds)
         served.update(
             endpoint["addresses"][0]
@@ -120,6 +124,12 @@ def _of_operators(snapshot: Snapshot, now_seconds: float) -> Iterator[Finding]:
 def _read_syncers(items: Sequence[Object]) -> tuple[list[tuple[Object, Syncer]], list[Finding]]:
     read, found = [], []
     for item in items:
+        if is_of_namespace(item):
+            # Of the others those tell that are derived from it.
+            if has_own_row(item) and (problem := reported_state_of(item).problem) is not None:
+                subject = f"EurekaSyncer {qualified(item)}"
+                found.append(Finding(Fault.SYNCER_TROUBLE, subject, problem.message, problem.remedy))
+            continue
         try:
             read.append((item, Syncer.from_object(item)))
         except ConfigurationError as error:
@@ -129,6 +139,15 @@ def _read_syncers(items: Sequence[Object]) -> tuple[list[tuple[Object, Syncer]],
             )
             found.append(Finding(Fault.SYNCER_TROUBLE, subject, str(error), remedy))
     return read, found
+
+
+def _mended_where_it_is_written(item: Object, finding: Finding) -> Finding:
+    """Return a finding without the patch of a derived syncer, which its operator would take back."""
+    patch, (parent, _) = finding.patch, controller_of(item)
+    if patch is None or not parent or patch.resource != syncers.SYNCER_RESOURCE:
+        return finding
+    where = f"EurekaSyncer {patch.namespace}/{parent}, or by an annotation of the Service"
+    return replace(finding, remedy=f"{finding.remedy}, in {where}", patch=None)
 
 
 def _of_syncer(

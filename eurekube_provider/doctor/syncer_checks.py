@@ -35,6 +35,9 @@ _REPORTED_OTHERWISE = frozenset(
 _MOST_NAMED = 5
 
 
+SYNCER_RESOURCE = "eurekasyncers.eurekube.io"
+
+
 def subject_of(syncer: Syncer) -> str:
     """Return kind, namespace and name of a syncer, for a person."""
     return f"EurekaSyncer {syncer.namespace}/{syncer.name}"
@@ -43,7 +46,7 @@ def subject_of(syncer: Syncer) -> str:
 def patch_of(syncer: Syncer, **spec: Any) -> Patch:
     """Return a patch of a syncer's ``spec``; None removes a field."""
     kind = PatchKind.MERGE
-    return Patch("eurekasyncers.eurekube.io", syncer.namespace, syncer.name, kind, {"spec": spec})
+    return Patch(SYNCER_RESOURCE, syncer.namespace, syncer.name, kind, {"spec": spec})
 
 
 def lease_findings(syncer: Syncer) -> Iterator[Finding]:

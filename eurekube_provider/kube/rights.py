@@ -27,6 +27,9 @@ WORK = (
 )
 """The operator's rules in every namespace that it watches: other people's objects, and Events."""
 
+DERIVED = Rule(("eurekube.io",), ("eurekasyncers",), ("create", "delete"))
+"""For syncers that are derived from one for all Services of its namespace."""
+
 CLUSTER = (
     # its UID names the cluster
     Rule(("",), ("namespaces",), ("get",), resource_names=("kube-system",)),
@@ -34,6 +37,7 @@ CLUSTER = (
     # released. patch: the finalizer, by which a syncer's registrations go before the syncer does
     Rule(("eurekube.io",), ("eurekasyncers",), ("get", "list", "watch", "patch")),
     Rule(("eurekube.io",), ("eurekasyncers/status",), ("patch",)),
+    DERIVED,
     # patch: the annotation that releases the brake is taken off
     Rule(("eurekube.io",), ("stackrefreshes",), ("get", "list", "watch", "patch")),
     Rule(("eurekube.io",), ("stackrefreshes/status",), ("patch",)),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from eurekube_provider.comparison.reported_state import ReportedState
 from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.derived_syncer import ServiceCounts
 from eurekube_provider.core.errors import (
     EurekubeError,
     KubernetesError,
@@ -141,6 +142,7 @@ class Report(ReportedState):
     :param names: the owner names that the syncer had, and may have from now on; None to keep the present
         ones.
     :param self_registered: instances that its pods registered themselves; None to keep the present ones.
+    :param services: the counts of a namespace's syncer; None for any other syncer.
     """
 
     application: str = ""
@@ -151,6 +153,7 @@ class Report(ReportedState):
     unknown: frozenset[str] = frozenset()
     names: frozenset[str] | None = None
     self_registered: tuple[SelfRegistration, ...] | None = None
+    services: ServiceCounts | None = None
 
 
 def report(found: ConditionInput) -> Report:

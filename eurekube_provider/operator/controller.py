@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 
+from eurekube_provider.core.derived_syncer import split_derived_name
 from eurekube_provider.core.errors import LeadershipLost, RegistryError
 from eurekube_provider.core.identity import Cluster, ClusterOwner, parse_owner
 from eurekube_provider.core.liveness import Liveness, liveness_of
@@ -111,7 +112,8 @@ class Controller:
         """Return the Eureka whose workers reconcile a syncer: the one that its spec names, or that holds
         its instances.
         """
-        syncer = self._sources.syncers.get(*key)
+        syncers, parent = self._sources.syncers, split_derived_name(key[1])[0]
+        syncer = syncers.get(*key) or syncers.get(key[0], parent)
         if syncer is not None and (named := connection_of(syncer)) in self._registries:
             return named
         owner = self._owner(key)

@@ -134,12 +134,15 @@ class Index:
 def _index_keys_of_service(service: Object) -> Iterator[IndexKey]:
     namespace = service["metadata"]["namespace"]
     yield ("app", namespace, app_of(service))
+    yield ("service", namespace, service["metadata"]["name"])
     for key, value in (service["metadata"].get("labels") or {}).items():
         yield ("label", namespace, key, value)
 
 
 def _index_key_of_selector(selector: Selector) -> IndexKey:
     """Return an index key that every Service selected by this selector has."""
+    if selector.service:
+        return ("service", selector.namespace, selector.service)
     if selector.app:
         return ("app", selector.namespace, selector.app)
     key, value = min(selector.match_labels.items())

@@ -36,6 +36,7 @@ STUCK = frozenset(
         Reason.INVALID_INSTANCE,
         Reason.NO_MATCHING_SERVICE,
         Reason.EXTERNAL_NAME,
+        Reason.SERVICE_REFUSED,
     }
 )
 """Reasons of a EurekaSyncer that last until a person acts."""

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from eurekube_provider.core.brake import RELEASE_ANNOTATION
 from eurekube_provider.core.decision import RECHECK_SECONDS, RULES, Situation, State, decide
+from eurekube_provider.core.derived_syncer import is_of_namespace
 from eurekube_provider.core.errors import (
     EurekubeError,
     KubernetesError,
@@ -20,7 +21,7 @@ from eurekube_provider.core.errors import (
     OwnershipConflict,
     RegistryError,
 )
-from eurekube_provider.core.identity import Cluster, cluster_of
+from eurekube_provider.core.identity import Cluster, ClusterOwner, cluster_of
 from eurekube_provider.core.plan import Action, Outcome, Plan
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
@@ -31,6 +32,7 @@ from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.kube.finalizers import set_finalizer
 from eurekube_provider.operator.brake_memory import BrakeMemory
 from eurekube_provider.operator.conditions import problem_of
+from eurekube_provider.operator.derived_syncers import DerivedSyncers, ReportRefusal
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.permission import Permissions
@@ -50,6 +52,7 @@ class Reconciler:
     :param may_write: returns True if this replica leads, as far as it knows.
     :param previous_names: returns the former names of the cluster.
     :param waiting_pods: returns the problem of a syncer's pods that wait for callers.
+    :param report_refusal: called with a Service that a namespace's syncer refuses, and the reason.
     :param reads_each: see :class:`.situations.SituationReader`.
     """
 
@@ -64,10 +67,12 @@ class Reconciler:
         may_write: Callable[[], bool],
         previous_names: Callable[[], Collection[str]] = tuple,
         waiting_pods: Callable[[SyncerKey], Problem | None] = lambda _: None,
+        report_refusal: ReportRefusal = lambda *_: None,
         *,
         reads_each: bool = False,
     ) -> None:
         self._access = access
+        self._cluster = cluster
         alike = set[frozenset[str]]()
         self._registries = {name: Registries(registries, name, alike) for name in ("", *registries)}
         self._sources = sources
@@ -77,6 +82,7 @@ class Reconciler:
         self._reader = SituationReader(
             cluster, access, sources, permissions, self._brake, previous_names, reads_each=reads_each
         )
+        self._derived = DerivedSyncers(access, sources, report_refusal, waits=reads_each)
         self.reports = Reports(cluster, self._registries[""], sources, drain_check, waiting_pods)
         self._may_write = may_write
         self._release_after_seconds = settings.release_after_seconds
@@ -100,6 +106,8 @@ class Reconciler:
             raise LeadershipLost("another replica may lead by now")
         registries = self._registries[served]
         try:
+            if (done := self._of_namespace(key, registries)) is not None:
+                return done
             item, situation = self._reader.read(key, registries)
         except LeadershipLost:
             raise
@@ -107,6 +115,17 @@ class Reconciler:
             return self._failed(key, error, registries)
         self._tell_of_names(situation)
         return Decided(item, situation, decide(situation), registries)
+
+    def _of_namespace(self, key: SyncerKey, registries: Registries) -> SyncerResult | None:
+        """Do what concerns a namespace's syncer, or one that is derived from it; None to go on.
+
+        One that has instances itself, as by an older CRD, is refused like any that cannot be read.
+        """
+        item = self._sources.syncers.get(*key)
+        if item is None or not is_of_namespace(item):
+            return self._derived.ensure(key)
+        owner = str(ClusterOwner(self._cluster.name, *key))
+        return None if any(registries.owned(owner).values()) else self._derived.reconcile(item)
 
     def _tell_of_names(self, situation: Situation) -> None:
         """Log once that the cluster has instances under another name which no setting lists as a former
@@ -133,7 +152,8 @@ class Reconciler:
         :raises LeadershipLost: this replica may not change anything any more.
         """
         try:
-            self._prepare(decided)
+            if not self._prepare(decided):
+                return SyncerResult(decided.item, concerned=frozenset([decided.situation.key]))
             return self._carry_out(decided)
         except LeadershipLost:
             raise
@@ -143,20 +163,26 @@ class Reconciler:
     def forget_all(self) -> None:
         """Forget the leader's memory: another replica leads."""
         self._brake.forget_all()
+        self._derived.forget_all()
         self._reader.forget_all()
         self._undone.clear()  # which counts again for each replica that leads
 
-    def _prepare(self, decided: Decided) -> None:
-        """Write the finalizer and remember the brake's state before a registry is changed."""
+    def _prepare(self, decided: Decided) -> bool:
+        """Write the finalizer and remember the brake's state before a registry is changed.
+
+        :returns: True if the registry may be changed; False if the syncer must be decided again.
+        """
         key, item, situation = decided.situation.key, decided.item, decided.situation
         if item is not None and situation.syncer is not None and not has_finalizer(item):
             set_finalizer(self._access, SYNCERS, item, FINALIZER, present=True)
-        self._brake.note(key, situation.now, decided.decision.brake)
+        if not self._brake.note(key, situation.now, decided.decision.brake, situation.brake.siblings):
+            return False
         if decided.decision.brake.is_released:
             self._take_off_release(key)
         if situation.state is State.SERVED:
             for registry in decided.registries.values():
                 registry.give_up(situation.owner, situation.desired.keys)
+        return True
 
     def _take_off_release(self, key: SyncerKey) -> None:
         """Remove the release annotation that was obeyed: it shall not release the next hold as well."""

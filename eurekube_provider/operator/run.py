@@ -19,13 +19,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError, KubernetesError
+from eurekube_provider.core.event_reasons import ServiceEvent
 from eurekube_provider.core.identity import Cluster, ClusterOwner, check_cluster_name, default_cluster_name
 from eurekube_provider.core.mirror_source import MirrorSource
+from eurekube_provider.core.objects import Object
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Refused, Registry, Unread, failure_of
 from eurekube_provider.core.syncer import awaits_release
 from eurekube_provider.kube.access import LEASES, NAMESPACES, KubeAccess, is_api_away
 from eurekube_provider.kube.elector import Elector
-from eurekube_provider.kube.events import EventRecorder
+from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.rate_limiter import STOP_SECONDS
 from eurekube_provider.operator import selfcheck
 from eurekube_provider.operator.blind_renewals import BlindRenewals
@@ -243,7 +246,13 @@ def _assemble(
     statuses = run_report.statuses(access) if run_report else StatusWriter(access, queue.wait_drained)
     registries |= _registries(settings, cluster, leadership, run_report)
     sources = Sources(
-        access, cluster, settings.watch_namespaces, queue.add, statuses.is_overwritten, settings.gated
+        access,
+        cluster,
+        settings.watch_namespaces,
+        queue.add,
+        statuses.is_overwritten,
+        settings.gated,
+        queue.add_after,
     )
     gates = None
     if settings.gated and run_report is None:
@@ -268,6 +277,7 @@ def _assemble(
         leadership.may_write,
         memory.previous_names,
         gates.problem if gates else lambda _: None,
+        partial(_report_refusal, events),
         reads_each=run_report is not None,
     )
     publisher = StatusPublisher(events, statuses)
@@ -408,6 +418,16 @@ def _triggers(
     )
     sources.follow_services(triggers.service_changed)
     return triggers
+
+
+def _report_refusal(events: EventRecorder, service: Object, why: Problem) -> None:
+    """Have an Event say that a Service is refused."""
+    events.record(
+        {"apiVersion": "v1", "kind": "Service", **service},
+        EventType.WARNING,
+        ServiceEvent.SYNC_REFUSED,
+        why.text,
+    )
 
 
 def _mirrors(

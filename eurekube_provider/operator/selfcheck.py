@@ -31,6 +31,7 @@ from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.kube.access import SYNCERS, KubeAccess
 from eurekube_provider.kube.rights import (
     CLUSTER,
+    DERIVED,
     GATE_WORK,
     MIRROR_CLUSTER,
     MIRROR_WORK,
@@ -262,6 +263,8 @@ def _permissions(access: KubeAccess, rule: Rule, namespace: str) -> Iterator[Che
 def _consequence(rule: Rule, resource: str) -> str:
     if rule in (*MIRROR_CLUSTER, *MIRROR_WORK):
         return "without it nothing is mirrored; everything else works"
+    if rule == DERIVED:
+        return "without it no Service joins a syncer of its namespace; everything else works"
     return CONSEQUENCES[resource]
 
 

@@ -72,6 +72,7 @@ class SituationReader:
         """Forget a syncer that was deleted."""
         self._pods.forget(key)
         self._registrations.forget(key)
+        self._brake.forget(key)
 
     def forget_all(self) -> None:
         """Forget the leader's memory: another replica leads."""
@@ -340,7 +341,9 @@ class SituationReader:
                 name: [one for each in those for one in registries[name].known(application=each)]
                 for name, those in names.items()
             },
-            brake=self._brake.history(key, owner, now, is_released=is_released),
+            brake=self._brake.history(
+                key, owner, now, is_released=is_released, parent=self._sources.parent_of(key)
+            ),
             now=now,
             unix_now=time.time(),
         )

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from eurekube_provider.core.condition_types import Reason
+from eurekube_provider.core.derived_syncer import controller_of, derived_name, is_of_namespace
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.core.gate import as_ready, selects_pod
 from eurekube_provider.core.identity import Cluster, endpoint_of
@@ -57,6 +58,9 @@ from eurekube_provider.operator.watches import (
     trim_slice,
 )
 
+SUM_SECONDS = 1.0
+"""How long what happens to single Services is gathered before a namespace's syncer sums it up."""
+
 _GATES: SyncerKey = ("", "readiness gates")
 """The name under which the readiness gates use the watched nodes, as a syncer does."""
 
@@ -68,6 +72,7 @@ class Sources:
     :param concerned: called with the key of a syncer that must be reconciled again.
     :param is_overwritten: returns True if a syncer's status is not what its writer wrote last.
     :param gate_namespaces: where pods may declare the readiness gate; None among them for everywhere.
+    :param enqueue_later: called with the key of a syncer to reconcile again, and the longest delay, seconds.
     :ivar connections: by name; the kind of registry limits what a syncer's spec may ask for.
     """
 
@@ -79,8 +84,10 @@ class Sources:
         concerned: Callable[[SyncerKey], None],
         is_overwritten: Callable[[Object], bool] = lambda _: False,
         gate_namespaces: Sequence[Scope] = (),
+        enqueue_later: Callable[[SyncerKey, float], None] = lambda *_: None,
     ) -> None:
         self._concerned = concerned
+        self.enqueue_later = enqueue_later
         self._cluster = cluster
         self._followers: tuple[Callable[[Object], None], ...] = ()
         self._is_overwritten = is_overwritten
@@ -88,6 +95,8 @@ class Sources:
         self._selectors = Selectors()  # by which each syncer is found
         self._applications: Indexer[str] = Indexer(lambda name: [(name,)])  # of syncers, in upper case
         self._claims: Indexer[frozenset[str]] = Indexer(lambda names: [(name,) for name in names])
+        self._of_namespaces: Indexer[str] = Indexer(lambda namespace: [(namespace,)])
+        self._derived: Indexer[SyncerKey] = Indexer(lambda parent: [parent])
         self._counting = threading.Lock()
         self._mapped = MappingCaches()
         self._parsed: dict[SyncerKey, tuple[object, Syncer]] = {}
@@ -207,6 +216,24 @@ class Sources:
         with self._counting:
             keys = list(self._claims.by_index((name,)))
         return [item for key in keys if (item := self.syncers.get(*key)) is not None]
+
+    def derived_from(self, parent: SyncerKey) -> list[SyncerKey]:
+        """Return the syncers that are derived from a namespace's."""
+        with self._counting:
+            return list(self._derived.by_index(parent))
+
+    def parent_of(self, key: SyncerKey) -> SyncerKey | None:
+        """Return the namespace's syncer that a syncer is derived from; None for any other."""
+        with self._counting:
+            return self._derived.objects.get(key)
+
+    def knows_services_of(self, namespace: str) -> bool:
+        """Return whether a Service of this namespace that is not known is none."""
+        return self.services.without_list(namespace) is None
+
+    def service(self, namespace: str, name: str) -> Object | None:
+        """Return one Service."""
+        return self._index.service(namespace, name)
 
     def names_of(self, selector: Selector) -> frozenset[str]:
         """Return the names and the ``app`` labels, in lower case, of the Services that a selector matches."""
@@ -370,8 +397,13 @@ class Sources:
         if subject is None:
             return
         key = key_of(subject)
+        parent, _ = controller_of(subject)
         with self._counting:
             self._claims.put(key, claimed_names(new) if new is not None else None)
+            self._of_namespaces.put(key, key[0] if is_of_namespace(new) else None)
+            self._derived.put(key, (key[0], parent) if parent and new is not None else None)
+        if parent:
+            self.enqueue_later((key[0], parent), SUM_SECONDS)
         # A status that we wrote ourselves comes back as a change without a new generation.
         if old and new and intent(old) == intent(new):
             if old.get("status") != new.get("status") and self._is_overwritten(new):
@@ -393,6 +425,15 @@ class Sources:
     def _service_changed(self, old: Object | None, new: Object | None) -> None:
         self._index.service_changed(old, new)
         self._tell(*(service for service in (old, new) if service))
+        subject = new or old
+        if subject is None:
+            return
+        namespace, name = key_of(subject)
+        with self._counting:
+            parents = list(self._of_namespaces.by_index((namespace,)))
+        for _, parent in parents:
+            self._concerned((namespace, derived_name(parent, name)))
+            self.enqueue_later((namespace, parent), SUM_SECONDS)
 
     def _slice_changed(self, old: Object | None, new: Object | None) -> None:
         if new is not None:

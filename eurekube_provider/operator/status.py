@@ -67,6 +67,8 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
     before = (syncer.get("status") or {}).get("selfRegistered")
     if seen or before:
         status["selfRegistered"] = before if seen is None else in_status(seen)
+    if report.services is not None:
+        status |= report.services.in_status()
     if report.application:
         status["application"] = report.application
     if report.is_synced:

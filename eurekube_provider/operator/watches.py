@@ -33,6 +33,8 @@ from eurekube_provider.operator.index import Object, SyncerKey, key_of
 _KUBECTL = "kubectl.kubernetes.io/"
 """Prefix of the annotation in which kubectl keeps a whole copy of an object."""
 
+_OURS = "eurekube.io/"
+
 _SERVICE_FIELDS = (
     "clusterIP",
     "externalIPs",
@@ -68,6 +70,8 @@ def trim_service(service: Object, _before: Object | None = None) -> Object:
         if key == ATTACH_ANNOTATION or not (is_mirrored(service) or key.startswith(_KUBECTL))
     }
     more: Object = {"annotations": annotations} if annotations else {}
+    if any(key.startswith(_OURS) for key in annotations):
+        more["uid"] = service["metadata"].get("uid")  # for Events about it
     references = service["metadata"].get("ownerReferences") or ()
     if not is_mirrored(service) and any(one.get("kind") == MIRROR_KIND for one in references):
         # A person took it over from a mirror, whose reference must go.

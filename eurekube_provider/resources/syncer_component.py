@@ -19,7 +19,16 @@ _WAITING = {_WAIT_FOR: "condition=Ready"}
 """The annotation by which the Kubernetes provider waits for Ready; ``eurekube render`` leaves it out."""
 
 _NOT_IN_SPEC = frozenset({"namespace", "name", "annotations", "labels", "wait_ready_seconds"})
-_SELECTOR = {"selector_namespace": "namespace", "app": "app", "match_labels": "matchLabels"}
+_SELECTOR = {
+    "selector_namespace": "namespace",
+    "app": "app",
+    "match_labels": "matchLabels",
+    "service": "service",
+    "services": "services",
+}
+_RENAMED = {"service_annotations": "annotations"}
+"""Arguments whose name in the spec is another argument's, which is the object's own."""
+
 _LEASE = ("renewal_interval_seconds", "duration_seconds")
 _GATE = ("callers_seconds", "when_eureka_is_away")
 """Arguments that the CRD has below ``readinessGate``."""
@@ -32,13 +41,19 @@ class EurekaSyncerArgs:
     """Arguments of a EurekaSyncer; only what is given here is written into the object.
 
     :ivar namespace: where the syncer lives.
-    :ivar app: the label ``app`` of the Service, or its name. One of ``app`` and ``match_labels`` is needed.
+    :ivar app: the label ``app`` of the Service, or its name. One of ``app``, ``match_labels``, ``service``
+        and ``services`` is needed.
     :ivar match_labels: labels of the Service; with ``app``, both must match.
+    :ivar service: the name of the Service, whatever its labels.
+    :ivar services: ``Annotated`` or ``All``: each Service of the namespace that joins has a syncer of its
+        own, made from this one.
+    :ivar service_annotations: with ``services``, the fields that annotations of a Service may set.
     :ivar selector_namespace: the Service's namespace; default the syncer's own. Another one only where the
         operator's configuration allows it.
     :ivar mode: ``pod``: each endpoint becomes an instance. ``service``: the Service becomes one.
     :ivar name: the object's name; default the resource's name.
-    :ivar application: the application's name in Eureka; default ``app``, required without it.
+    :ivar application: the application's name in Eureka; default ``app`` or ``service``, required without
+        them. With ``services`` a template; default ``{service}``.
     :ivar vip_address: the name that Spring clients look up; default the application, in lower case.
     :ivar secure_vip_address: the name that Spring clients look up for https; default ``vip_address``.
     :ivar port: name or number of the Service's port; default the only TCP port, else the one named ``http``.
@@ -79,6 +94,9 @@ class EurekaSyncerArgs:
     namespace: Text
     app: Text | None = None
     match_labels: pulumi.Input[Mapping[str, Text]] | None = None
+    service: Text | None = None
+    services: pulumi.Input[Literal["Annotated", "All"]] | Text | None = None
+    service_annotations: pulumi.Input[Sequence[Text]] | None = None
     selector_namespace: Text | None = None
     mode: pulumi.Input[Literal["pod", "service"]] | Text = "pod"
     name: Text | None = None
@@ -120,6 +138,9 @@ class EurekaSyncerArgsDict(TypedDict):
     namespace: Text
     app: NotRequired[Text | None]
     match_labels: NotRequired[pulumi.Input[Mapping[str, Text]] | None]
+    service: NotRequired[Text | None]
+    services: NotRequired[pulumi.Input[Literal["Annotated", "All"]] | Text | None]
+    service_annotations: NotRequired[pulumi.Input[Sequence[Text]] | None]
     selector_namespace: NotRequired[Text | None]
     mode: NotRequired[pulumi.Input[Literal["pod", "service"]] | Text]
     name: NotRequired[Text | None]
@@ -200,8 +221,11 @@ class EurekaSyncer(CustomObject):
             raise ProgramError(
                 f"EurekaSyncer {name!r}: annotations must not set {_WAIT_FOR} beside wait_ready_seconds"
             )
-        if args.app is None and args.match_labels is None:
-            raise ProgramError(f"EurekaSyncer {name!r}: app or match_labels must say which Service is meant")
+        if all(one is None for one in (args.app, args.match_labels, args.service, args.services)):
+            raise ProgramError(
+                f"EurekaSyncer {name!r}: app, match_labels, service or services must say which Service is"
+                " meant"
+            )
         patience = args.wait_ready_seconds
         if patience is not None and (not isinstance(patience, int) or patience < 1):
             raise ProgramError(
@@ -223,5 +247,5 @@ def syncer_spec(args: EurekaSyncerArgs) -> dict[str, Any]:
         group: {camel_case(name): said.pop(name) for name in names if name in said}
         for group, names in (("lease", _LEASE), ("readinessGate", _GATE))
     }
-    spec = {camel_case(name): value for name, value in said.items()}
+    spec = {_RENAMED.get(name, camel_case(name)): value for name, value in said.items()}
     return {**spec, "selector": selector, **{group: those for group, those in groups.items() if those}}

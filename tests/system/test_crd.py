@@ -20,6 +20,7 @@ pytestmark = pytest.mark.lab
 Object = dict[str, Any]
 POD: Object = {"mode": "pod", "selector": {"app": "rating"}}
 SERVICE: Object = {"mode": "service", "selector": {"app": "rating"}}
+NAMESPACE: Object = {"mode": "pod", "selector": {"services": "Annotated"}}
 
 _NAMESPACE = "must be the name of a namespace, such as shop"
 _APP = "must be a label value such as rating, without a slash or a colon"
@@ -33,7 +34,27 @@ _OWN_KEY = "keys that start with eurekube. are Eurekube's own"
 _PATH = "must be a path that starts with a slash, without spaces"
 
 RULES: list[tuple[Object, str]] = [
-    ({**POD, "selector": {}}, "name the Services by app, by matchLabels, or by both"),
+    (
+        {**POD, "selector": {}},
+        "name the Services by app, by matchLabels, or by both; or by service or services",
+    ),
+    ({**POD, "selector": {"app": "a", "service": "a"}}, "service alone says which Service is meant"),
+    ({**POD, "selector": {"service": "A.b"}}, "must be the name of a Service, such as rating"),
+    *(
+        (
+            {**NAMESPACE, "selector": {"services": "All", key: value}},
+            "services means those of the syncer's own",
+        )
+        for key, value in (("app", "a"), ("service", "a"), ("namespace", "a"), ("matchLabels", {"a": "b"}))
+    ),
+    ({**NAMESPACE, "application": "{namespace}"}, "application must contain {service}"),
+    ({**NAMESPACE, "application": "{pod}"}, _APPLICATION),
+    ({**POD, "application": "{service}"}, "{service} and {namespace} are for selector.services"),
+    *(
+        ({**NAMESPACE, field: "a"}, "vipAddress, secureVipAddress and address are for one Service")
+        for field in ("vipAddress", "secureVipAddress")
+    ),
+    ({**POD, "annotations": ["port"]}, "annotations is for selector.services"),
     ({**POD, "selector": {"app": "rating", "namespace": "Shop"}}, _NAMESPACE),
     ({**POD, "selector": {"app": "a/b"}}, _APP),
     (
@@ -130,6 +151,8 @@ BOUNDS: list[tuple[Object, str]] = [
     ({**POD, "metadata": {f"a{number}": "b" for number in range(33)}}, "at most 32"),
     ({**POD, "metadataFromLabels": ["a", "a"]}, "Duplicate value"),
     ({**POD, "paused": "yes"}, "must be of type boolean"),
+    ({**POD, "selector": {"services": "Some"}}, '"Annotated", "All"'),
+    ({**NAMESPACE, "annotations": ["eureka"]}, '"healthCheckPath"'),
 ]
 """EurekaSyncer specs out of bounds, each with a part of the refusal."""
 
@@ -196,6 +219,8 @@ MIRROR_RULES: list[tuple[Object, str]] = [
 """Wrong EurekaMirror specs, each with the sentence of the refusal."""
 
 _LONG_NAME = "the name must have at most 63 characters, since it becomes a label's value"
+_LONG_NAME_OF_A_SYNCER = "with selector.services the name must have at most 63 characters"
+_ANOTHER_KIND = "selector.services cannot be added or taken away"
 
 FULL: Object = {
     "mode": "pod",
@@ -288,6 +313,23 @@ def test_a_mirror_may_not_be_called_by_more_than_a_label_holds(cluster: Cluster)
         create(cluster, MIRROR, MIRRORS, "EurekaMirror", "a" * 64)
 
 
+def test_a_namespaces_syncer_stays_one(cluster: Cluster) -> None:
+    """What it made would be left, or what it has registered itself; and its name is part of others."""
+    assert create(cluster, NAMESPACE, name="a" * 63)["metadata"]["name"] == "a" * 63
+    with pytest.raises(KubernetesError, match=_LONG_NAME_OF_A_SYNCER):
+        create(cluster, NAMESPACE, name="a" * 64)
+    assert create(cluster, POD, name="a" * 64)
+    kind = {"apiVersion": "eurekube.io/v1alpha1", "kind": "EurekaSyncer"}
+    for name, before, after in (("one", POD, NAMESPACE), ("many", NAMESPACE, POD)):
+        metadata = {"namespace": "default", "name": f"stays-{name}"}
+        cluster.apply(SYNCERS, {**kind, "metadata": metadata, "spec": before})
+        body = {"spec": {"selector": {"app": None, "services": None, **after["selector"]}}}
+        path = SYNCERS.path("default", metadata["name"])
+        with pytest.raises(KubernetesError, match=_ANOTHER_KIND):
+            cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        cluster.delete(SYNCERS, metadata["name"], "default")
+
+
 def test_a_mirror_of_one_field(cluster: Cluster) -> None:
     """A mirror needs one field; the operator's defaults are those of the schema, and the API server drops
     no field.
@@ -334,7 +376,7 @@ def test_every_rule_is_tried() -> None:
     """This module tries every message of the CRDs' schemas."""
     tried = {
         "EurekaMirror": [*MIRROR_RULES, ({}, _LONG_NAME)],
-        "EurekaSyncer": RULES,
+        "EurekaSyncer": [*RULES, ({}, _LONG_NAME_OF_A_SYNCER), ({}, _ANOTHER_KIND)],
         "StackRefresh": REFRESH_RULES,
     }
     for crd in crd_documents():
@@ -362,6 +404,9 @@ def test_mode_and_selector_are_enough(cluster: Cluster) -> None:
             "nodes": 10,
         },
         {**POD, "port": 8080, "securePort": "https"},
+        {**POD, "selector": {"service": "rating", "namespace": "other"}},
+        NAMESPACE,
+        {**NAMESPACE, "application": "{namespace}-{service}.x", "annotations": ["port", "metadata"]},
         {**POD, "port": "8080"},
     ],
 )

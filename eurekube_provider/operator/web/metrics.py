@@ -17,9 +17,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from eurekube_provider.core.derived_syncer import is_of_namespace
 from eurekube_provider.core.durations import BOUNDS_SECONDS, Distribution
 from eurekube_provider.core.registry import Figures
 from eurekube_provider.operator.blind_renewals import BlindRenewals
+from eurekube_provider.operator.index import key_of
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.version import __version__
 
@@ -220,7 +222,9 @@ class Metrics:
 
 def _of_syncers(operator: RunningOperator) -> dict[str, Samples]:
     history = operator.controller.history
-    last_reconciles = {key: history.last.get(key) for key in operator.sources.syncer_keys()}
+    # A namespace's has nothing itself: its sum would count twice.
+    those = (one for one in operator.sources.syncers.objects() if not is_of_namespace(one))
+    last_reconciles = {key: history.last.get(key) for key in map(key_of, those)}
     seen = {key: last for key, last in last_reconciles.items() if last is not None}
     return {
         "eurekube_reconcile_total": {

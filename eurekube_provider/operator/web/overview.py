@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from eurekube_provider.comparison.comparing import Comparison, Count, count_of
+from eurekube_provider.comparison.comparing import EVERY_SERVICE, Comparison, Count, count_of, has_own_row
 from eurekube_provider.comparison.findings import headline, status_findings
 from eurekube_provider.comparison.managers import Manager, ManagerKind
 from eurekube_provider.comparison.reported_state import SyncState, reported_state_of
@@ -47,7 +47,7 @@ def overview(operator: RunningOperator, wanted: PageRequest = EVERYTHING) -> Doc
     missing = operator.not_ready()
     unread = [f"{kind} may be old: {error}" for kind, error in operator.sources.failures.items()]
     eurekas = [_eureka(name, one, figures[name]) for name, one in operator.registries.items()]
-    items = {key_of(item): item for item in operator.sources.syncers.objects()}
+    items = {key_of(item): item for item in filter(has_own_row, operator.sources.syncers.objects())}
     every = {key: _comparison(operator, item) for key, item in items.items()}
     syncers = [_syncer(operator, items[key], every[key]) for key in items]
     listed = sorted(filter(wanted.lists, syncers), key=_worst_first)
@@ -158,9 +158,10 @@ def _comparison(operator: RunningOperator, item: Object) -> Comparison:
     key = key_of(item)
     last = operator.controller.history.last.get(key)
     report = last.report if last else _report_from_status(item)
-    spec = item.get("spec") or {}
+    selector = (item.get("spec") or {}).get("selector") or {}
+    named = str(selector.get("app") or selector.get("service") or "").upper()
     return Comparison(
-        report.application or str((spec.get("selector") or {}).get("app", "")).upper(),
+        EVERY_SERVICE if selector.get("services") else report.application or named,
         Manager(ManagerKind.SYNCER, "/".join(key)),
         report.state,
         connection_of(item),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.explore.operator.rules import CLUSTER
-from tests.explore.operator.workloads import APP, Workloads
+from tests.explore.operator.workloads import APP, NAMESPACES, Workloads
 
 Step = Callable[[Workloads], None]
 
@@ -63,6 +63,18 @@ def _several(*steps: Step) -> Step:
 
 def _named(name: str) -> Step:
     return lambda workloads: workloads.name_cluster(name)
+
+
+def _annotated(name: str = APP, **annotations: str) -> Step:
+    return lambda workloads: workloads.annotate_service(name, **annotations)
+
+
+def _namespaces(services: str = "All", **spec: Any) -> Step:
+    """In place of the syncer of the Service alone."""
+    return _several(
+        lambda workloads: workloads.no_syncer(),
+        lambda workloads: workloads.namespace_syncer(services, **spec),
+    )
 
 
 _LEAVES = ((0.0, _pod("a-2", terminating=True)), (4.0, _gone("a-2")))
@@ -306,6 +318,83 @@ EDITS = (
             (0.5, _named("east")),
             (3.0, lambda workloads: workloads.no_syncer()),
         ),
+    ),
+    Edit("a Service joins", ((0.0, _annotated(sync="true")),), begin=_namespaces("Annotated")),
+    Edit("a Service leaves", ((0.0, _annotated(sync="false")),), begin=_namespaces()),
+    Edit(
+        "a Service leaves and joins again",
+        ((0.0, _annotated(sync="false")), (2.0, _annotated(sync="true"))),
+        begin=_namespaces(),
+    ),
+    Edit(
+        "a Service loses its annotation and gets it back",
+        ((0.0, _annotated()), (20.0, _annotated(sync="true"))),
+        begin=_several(_namespaces("Annotated"), _annotated(sync="true")),
+    ),
+    Edit(
+        "a Service loses its annotation",
+        ((0.0, _annotated()),),
+        begin=_several(_namespaces("Annotated"), _annotated(sync="true")),
+        is_braked=True,
+    ),
+    Edit(
+        "a bad annotation, and scaled down",
+        ((0.0, _annotated(port="")), *_LEAVES, (1.0, _pod("a-3"))),
+        begin=_namespaces(),
+    ),
+    Edit(
+        "all endpoints of a namespace's Service vanish and come back",
+        (
+            (0.0, lambda workloads: workloads.no_service()),
+            (20.0, lambda workloads: workloads.service()),
+        ),
+        begin=_namespaces(),
+        is_braked=True,
+        keeps=("a-0", "a-1", "a-2"),
+    ),
+    Edit(
+        "a namespace's Service is deleted",
+        ((0.0, lambda workloads: workloads.no_service()),),
+        begin=_namespaces(),
+        is_braked=True,
+    ),
+    Edit(
+        "a namespace's syncer is deleted",
+        ((0.0, lambda workloads: workloads.no_syncer(NAMESPACES)),),
+        begin=_namespaces(),
+    ),
+    Edit(
+        "a namespace's syncer is deleted and created again",
+        (
+            (0.0, lambda workloads: workloads.no_syncer(NAMESPACES)),
+            (3.0, lambda workloads: workloads.namespace_syncer("All")),
+        ),
+        begin=_namespaces(),
+    ),
+    Edit(
+        "a namespace's syncer changes",
+        ((0.0, lambda workloads: workloads.namespace_syncer("All", metadata={"a": "b"})),),
+        begin=_namespaces(),
+    ),
+    Edit(
+        "a Service's own syncer gives way to its namespace's",
+        ((0.0, lambda workloads: workloads.namespace_syncer("All")), (2.0, lambda one: one.no_syncer())),
+    ),
+    Edit(
+        "a namespace's syncer gives way to a Service's own",
+        ((0.0, _syncer()), (2.0, _annotated(sync="false"))),
+        begin=_namespaces(),
+    ),
+    Edit(
+        "a namespace's syncer is deleted while a pod is replaced",
+        (
+            (0.0, _syncer()),
+            (0.5, _pod("b-0")),
+            (0.1, lambda workloads: workloads.no_syncer(NAMESPACES)),
+            (0.1, _pod("a-0", terminating=True)),
+            (1.0, _gone("a-0")),
+        ),
+        begin=_namespaces(),
     ),
     Edit(
         "the namespace is deleted",

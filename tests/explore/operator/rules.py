@@ -7,6 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from eurekube_provider.core.derived_syncer import (
+    Membership,
+    controller_of,
+    derived_name,
+    derived_syncer,
+    is_of_namespace,
+    membership_of,
+)
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import (
     OWNER_KEY,
@@ -450,8 +458,32 @@ class Witness:
             metadata = syncer["metadata"]
             if "deletionTimestamp" in metadata:
                 self._violated(f"the deleted syncer {metadata['name']} is still there")
+            elif is_of_namespace(syncer):
+                self._compare_derived(syncer)
             else:
                 self._compare_syncer(syncer)
+
+    def _compare_derived(self, parent: Mapping[str, Any]) -> None:
+        """Each Service that joins a namespace's syncer has its own, as it asks for, and no other has one."""
+        objects = self.world.kube.objects
+        wanted, refused = {}, set[str]()
+        for service in objects["services"].values():
+            if membership_of(parent, service) is Membership.MEMBER:
+                name = derived_name(parent["metadata"]["name"], service["metadata"]["name"])
+                try:
+                    wanted[name] = derived_syncer(parent, service)["spec"]
+                except ConfigurationError:
+                    refused.add(name)
+        found = {
+            item["metadata"]["name"]: item["spec"]
+            for item in objects["eurekasyncers"].values()
+            if controller_of(item)[0] and item["metadata"]["name"] not in refused
+        }
+        if found != wanted:
+            self._violated(f"derived from {parent['metadata']['name']} are {found} and not {wanted}")
+        counts = (parent.get("status") or {}).get("applications") or {}
+        if (counts.get("total"), counts.get("refused")) != (len(wanted) + len(refused), len(refused)):
+            self._violated(f"the status of {parent['metadata']['name']} counts {counts}")
 
     def _compare_syncer(self, syncer: Mapping[str, Any]) -> None:
         """Check that a syncer's finalizer and status are as if nothing had ever happened."""

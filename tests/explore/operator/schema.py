@@ -27,9 +27,32 @@ def _keys_match(pattern: str, longest: int) -> Callable[[Any], bool]:
 
 
 _RULES: dict[str, Callable[[Any], bool]] = {
-    "has(self.application) || has(self.selector.app)": lambda spec: (
-        "application" in spec or "app" in spec.get("selector", {})
+    (
+        "has(self.application) || has(self.selector.app) || has(self.selector.service) ||"
+        " has(self.selector.services)"
+    ): lambda spec: (
+        "application" in spec or not {"app", "service", "services"}.isdisjoint(spec.get("selector", {}))
     ),
+    (
+        "!has(self.selector.services) || !has(self.application) || self.application.contains('{service}')"
+    ): lambda spec: (
+        "services" not in spec.get("selector", {}) or "{service}" in spec.get("application", "{service}")
+    ),
+    "has(self.selector.services) || !has(self.application) || !self.application.contains('{')": lambda spec: (
+        "services" in spec.get("selector", {}) or "{" not in spec.get("application", "")
+    ),
+    (
+        "!has(self.selector.services) || !(has(self.vipAddress) || has(self.secureVipAddress) ||"
+        " has(self.address))"
+    ): lambda spec: (
+        "services" not in spec.get("selector", {})
+        or {"vipAddress", "secureVipAddress", "address"}.isdisjoint(spec)
+    ),
+    "has(self.selector.services) || !has(self.annotations)": lambda spec: (
+        "services" in spec.get("selector", {}) or "annotations" not in spec
+    ),
+    # of changes, where what stood before is known
+    "has(self.selector.services) == has(oldSelf.selector.services)": lambda _: True,
     "self.mode == 'service' || !has(self.advertise)": lambda spec: (
         spec.get("mode") == "service" or "advertise" not in spec
     ),
@@ -60,7 +83,18 @@ _RULES: dict[str, Callable[[Any], bool]] = {
     "!has(self.port) || !has(self.securePort) || string(self.port) != string(self.securePort)": lambda spec: (
         "port" not in spec or "securePort" not in spec or str(spec["port"]) != str(spec["securePort"])
     ),
-    "has(self.app) || has(self.matchLabels)": lambda value: "app" in value or "matchLabels" in value,
+    "has(self.app) || has(self.matchLabels) || has(self.service) || has(self.services)": lambda value: (
+        not {"app", "matchLabels", "service", "services"}.isdisjoint(value)
+    ),
+    "!has(self.service) || !(has(self.app) || has(self.matchLabels))": lambda value: (
+        "service" not in value or {"app", "matchLabels"}.isdisjoint(value)
+    ),
+    (
+        "!has(self.services) || !(has(self.app) || has(self.matchLabels) || has(self.service) ||"
+        " has(self.namespace))"
+    ): lambda value: (
+        "services" not in value or {"app", "matchLabels", "service", "namespace"}.isdisjoint(value)
+    ),
     "self.durationSeconds > self.renewalIntervalSeconds": lambda lease: (
         lease["durationSeconds"] > lease["renewalIntervalSeconds"]
     ),
@@ -100,6 +134,7 @@ _TELLING: dict[str, tuple[Any, ...]] = {
     "mode": ("pod", "pod", "pod", "service"),
     "selector.namespace": ("shop",),
     "selector.app": ("rating", "rating", "rating", "stars", "stars", "nothing"),
+    "selector.service": ("rating", "rating", "nothing"),
     "selector.matchLabels": ({"tier": "web"}, {"tier": "web"}, {"tier": "web"}, {"tier": "none"}),
     "application": ("rating", "stars", "billing"),
     "vipAddress": ("rating", "stars", "rating,stars", "billing"),
@@ -116,6 +151,9 @@ _TELLING: dict[str, tuple[Any, ...]] = {
     "eureka": ("default", "other", "nowhere"),
 }
 """Values that have a meaning in the model's cluster, by field, where a random value would have none."""
+
+NOT_DRAWN = frozenset({"selector.services", "annotations"})
+"""Fields of a syncer for all Services of a namespace: it makes others, which the edits play."""
 
 _NEEDS = {"nodes": {"mode": "service", "advertise": "NodePort"}, "advertise": {"mode": "service"}}
 """Values that the rules demand beside a field, and that a random spec would hardly have."""
@@ -223,6 +261,8 @@ def drawn(draw: random.Random, schema: Schema) -> dict[str, Any]:
             if name in spec:
                 spec.update(needed)
         spec = with_defaults(schema, spec)
+        if "services" in spec.get("selector", {}):
+            continue  # see NOT_DRAWN
         if not any(refusals(schema, spec)):
             return dict(spec)
 

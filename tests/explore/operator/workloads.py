@@ -11,6 +11,8 @@ from tests.explore.operator.kube import Change, Kube
 
 SHOP = "shop"
 APP = "rating"
+NAMESPACES = "all"
+"""The syncer for the Services of the namespace."""
 
 
 @dataclass(slots=True)
@@ -150,6 +152,15 @@ class Workloads:
         """Create a syncer, or change its spec."""
         wanted = {"mode": "pod", "selector": {"app": APP}, **spec}
         self.kube.put("eurekasyncers", {"metadata": {"namespace": SHOP, "name": name}, "spec": wanted})
+
+    def annotate_service(self, name: str = APP, **annotations: str) -> None:
+        """A person gives the Service these annotations of ours, and no others."""
+        written = {f"eurekube.io/{key}": value for key, value in annotations.items()}
+        self.kube.put("services", {"metadata": {"namespace": SHOP, "name": name, "annotations": written}})
+
+    def namespace_syncer(self, services: str = "Annotated", **spec: Any) -> None:
+        """There is a syncer for the Services of the namespace."""
+        self.syncer(NAMESPACES, selector={"services": services}, annotations=["port", "mode"], **spec)
 
     def no_syncer(self, name: str = APP) -> None:
         """Delete a syncer as a person would."""

@@ -18,7 +18,7 @@ from eurekube_provider.comparison.reported_state import SyncState
 from eurekube_provider.comparison.seen_remedies import SEEN_REMEDIES
 from eurekube_provider.core.model import Status
 from eurekube_provider.core.problem import Problem
-from tests.unit.comparison.samples import CLUSTER, desired_of, instance, syncer, world
+from tests.unit.comparison.samples import CLUSTER, WELL, desired_of, instance, syncer, world
 
 
 def condition(kind: str, status: str, reason: str) -> dict[str, str]:
@@ -267,3 +267,26 @@ def test_what_cannot_be_read_beside_syncers_is_told_from_what_is_not_up() -> Non
     assert str(one.problem) == "UnreadableInstance: 1 of 1 cannot be read: it is no object"
     (one,) = compare(None, {"default": [odd, instance("vm", 1, owner=None)]})
     assert one.problem is None
+
+
+NAMESPACE = {"selector": {"services": "All"}}
+
+
+@pytest.mark.parametrize(
+    ("status_", "deleted", "state"),
+    [
+        ({**WELL, "applications": {"refused": 0}}, False, None),
+        ({**status("False", "False", "NoPort"), "applications": {"refused": 0}}, False, None),
+        ({**status("True", "False", "ServiceRefused"), "applications": {"refused": 1}}, False, "not synced"),
+        ({}, False, "not known"),
+        (WELL, True, "not synced"),
+    ],
+)
+def test_a_namespaces_syncer_is_shown_where_no_other_tells(
+    status_: dict[str, Any], deleted: bool, state: str | None
+) -> None:
+    """What is wrong with a Service, its own syncer says; but a Service that is refused has none."""
+    item = syncer("all", status_, deleted, **NAMESPACE)
+    found = compare(KubernetesInventory(CLUSTER, [item]), {"default": []})
+    assert [(one.application, str(one.state)) for one in found] == ([("*", state)] if state else [])
+    assert not plans_of(KubernetesInventory(CLUSTER, [item]), {"default": []})["shop", "all"].steps

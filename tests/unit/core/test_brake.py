@@ -158,6 +158,22 @@ def test_what_is_tried_again_counts_once() -> None:
     assert judge(steps, 13, 13, RecentChanges(left=others | {"another"}), never).held
 
 
+def test_a_short_lived_instance_is_lost() -> None:
+    """No arrival makes up for an instance that came and left within the window."""
+    window: SlidingWindow[str, int] = SlidingWindow(60.0, counts_short_lived=True)
+    window.note(0.0, "shop", (), range(3))
+    window.note(1.0, "shop", (0, 1), ())
+    assert window.recent(1.0, "other") == RecentChanges(2)
+    assert window.recent(1.0, "shop").short_lived == {0, 1}
+    window.note(2.0, "shop", (0, 77), ())  # the first is tried again, the second was there before
+    assert window.recent(2.0, "other") == RecentChanges(2)
+    window.note(3.0, "shop", (78,), ())
+    assert window.recent(3.0, "other") == RecentChanges(3)
+    assert window.recent(60.5, "other") == RecentChanges(4)  # the arrivals are forgotten before the losses
+    assert window.recent(63.5, "other") == RecentChanges()
+    assert len(window) == 0
+
+
 def test_the_window_counts_each_syncer_by_itself() -> None:
     """One syncer's new instances offset no loss of another; a repeated removal counts once; all expire
     after a minute.

@@ -72,6 +72,12 @@ def test_who_is_served(there: list[Instance], registered: int, was_there: bool, 
     assert why is None or (words in why.message and "--watch-namespace" in why.remedy)
 
 
+def test_a_namespaces_syncer_has_nothing_itself() -> None:
+    """What it counts is that of others, which tell themselves."""
+    item = {**syncer(registered=3), "spec": {"selector": {"services": "All"}}}
+    assert why_not_served(item, [], NOW, was_there=True) is None
+
+
 def test_a_status_says_no_more_that_all_is_well() -> None:
     """Ready and Synced turn Unknown once, with the reason NotServed; other conditions stay."""
     item = syncer()

@@ -415,3 +415,34 @@ def test_all_checks_see_what_a_syncer_selects() -> None:
         Fault.MIN_READY_TOO_SHORT,
     }
     assert {one.subject for one in found} == {"Deployment shop/rating"}
+
+
+def test_a_patch_is_for_what_a_person_writes() -> None:
+    """An operator would take back what is patched into a derived syncer."""
+    lease = {"renewalIntervalSeconds": 5, "durationSeconds": 8}
+    plain = item(lease=lease)
+    reference = {
+        "apiVersion": "eurekube.io/v1alpha1",
+        "kind": "EurekaSyncer",
+        "name": "all",
+        "uid": "u",
+        "controller": True,
+    }
+    derived = {**plain, "metadata": {**plain["metadata"], "ownerReferences": [reference]}}
+    for syncer_, has_patch in ((plain, True), (derived, False)):
+        found = findings_of(Snapshot(CLUSTER, syncers=(syncer_,)), Requirements(), NOW)
+        (finding,) = (one for one in found if one.fault is Fault.LEASE_TOO_SHORT)
+        assert (finding.patch is not None) is has_patch
+        assert ("in EurekaSyncer shop/all, or by an annotation" in finding.remedy) is not has_patch
+
+
+def test_a_namespaces_syncer_is_found_where_a_service_is_refused() -> None:
+    """What is wrong with the others, their own syncers say."""
+    conditions = [
+        {"type": kind, "status": "False", "reason": "x", "message": "y"} for kind in ("Ready", "Synced")
+    ]
+    for refused in (0, 1):
+        status = {"conditions": conditions, "applications": {"refused": refused}}
+        namespaces = {**item(selector={"services": "All"}), "status": status}
+        found = findings_of(Snapshot(CLUSTER, syncers=(namespaces,)), Requirements(), NOW)
+        assert [one.fault for one in found] == [Fault.SYNCER_TROUBLE] * refused

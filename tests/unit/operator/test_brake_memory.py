@@ -36,10 +36,17 @@ def table(count: int) -> Table:
 
 
 def holds(
-    known: BrakeMemory, steps: Plan, now: float, key: SyncerKey = KEY, owner: str = OWNER, **more: bool
+    known: BrakeMemory,
+    steps: Plan,
+    now: float,
+    key: SyncerKey = KEY,
+    owner: str = OWNER,
+    *,
+    is_released: bool = False,
+    parent: SyncerKey | None = None,
 ) -> bool:
     """Return True if the brake holds a part of a plan back; no endpoint was seen terminating."""
-    history = known.history(key, owner, now, is_released=more.get("is_released", False))
+    history = known.history(key, owner, now, is_released=is_released, parent=parent)
     braked = judge(steps, history, lambda _: False, now, now)
     known.note(key, now, braked)
     return braked.held is not None
@@ -79,16 +86,20 @@ def test_all_registries_count() -> None:
 
 
 class Crowd:
-    """Syncers of five instances each, which are replaced without having been seen terminating."""
+    """Syncers of five instances each, which are replaced without having been seen terminating.
 
-    def __init__(self, syncers: int) -> None:
+    :param family: so many of them are derived from one syncer.
+    """
+
+    def __init__(self, syncers: int, family: int = 0, each: int = 5) -> None:
+        self.family = family
         self.now = 0.0
         self.table = Table()
         self.known = memory(self.table)
         self.made = 0
         self.there: dict[int, list[Instance]] = {}
         for number in range(syncers):
-            self.there[number] = [self.instance(number) for _ in range(5)]
+            self.there[number] = [self.instance(number) for _ in range(each)]
             for one in self.there[number]:
                 self.table.registered(one)
 
@@ -105,7 +116,8 @@ class Crowd:
         after = [*before[gone:], *(self.instance(number) for _ in range(come))]
         owner = f"cluster/bench/shop/s-{number}"
         steps = plan(after, before, owner)
-        is_held = holds(self.known, steps, self.now, ("shop", f"s-{number}"), owner)
+        parent = ("shop", "all") if number < self.family else None
+        is_held = holds(self.known, steps, self.now, ("shop", f"s-{number}"), owner, parent=parent)
         for change in () if is_held else steps.changes:
             if change.action is Action.DEREGISTER:
                 self.table.gone(change.instance.key)
@@ -155,3 +167,66 @@ def test_a_lost_node_costs_as_much_as_there_is() -> None:
         return count
 
     assert calls(200) < 5 * calls(50)
+
+
+@pytest.mark.parametrize(
+    ("family", "each", "let_go"),
+    [
+        (40, 1, 20),  # half, as of one syncer with so many instances
+        (12, 1, 9),  # of few, so many may go that a share means something
+        (3, 1, 2),  # but never the last
+        (40, 5, 0),  # each is held by itself
+    ],
+)
+def test_a_namespaces_syncers_are_judged_together(family: int, each: int, let_go: int) -> None:
+    """Each loses all that it has, few as that is of all that the operator has."""
+    crowd = Crowd(1000, family, each)
+    for number in range(family):
+        assert crowd.reconcile(number, 0)
+    assert sum(crowd.reconcile(number, each) for number in range(family)) == let_go
+    crowd.now += 30
+    assert not crowd.reconcile(family - 1, each)
+    assert crowd.reconcile(family, each) is (each == 1)  # one that is not derived is judged by itself
+
+
+def test_what_comes_back_at_its_syncer_was_not_lost() -> None:
+    """A namespace whose Services are replaced one by one is not held."""
+    crowd = Crowd(100, 20, 1)
+    for number in range(20):
+        assert crowd.reconcile(number, 0)
+    for number in range(20):
+        assert crowd.reconcile(number, 0, 1)
+        assert crowd.reconcile(number, 1)
+
+
+def test_a_syncer_that_is_gone_is_counted_no_more() -> None:
+    """Of what is left all would go."""
+    crowd = Crowd(10, 3, 1)
+    for number in range(3):
+        assert crowd.reconcile(number, 0)
+    crowd.known.forget(("shop", "s-2"))
+    assert crowd.reconcile(0, 1)
+    assert not crowd.reconcile(1, 1)
+
+
+def test_siblings_that_are_judged_at_once_do_not_slip_through() -> None:
+    """As by so many workers, before any of them has noted what it does: the later ones are judged anew."""
+    crowd = Crowd(1000, 12, 1)
+    parent = ("shop", "all")
+    for number in range(12):
+        assert crowd.reconcile(number, 0)
+    gone, waiting = [], list(range(12))
+    while waiting:
+        judged = []
+        for number in waiting:
+            key, owner = ("shop", f"s-{number}"), f"cluster/bench/shop/s-{number}"
+            history = crowd.known.history(key, owner, 0.0, is_released=False, parent=parent)
+            steps = plan([], crowd.there[number], owner)
+            judged.append((number, key, history, judge(steps, history, lambda _: False, 0.0, 0.0)))
+        waiting = []
+        for number, key, history, braked in judged:
+            if not crowd.known.note(key, 0.0, braked, history.siblings):
+                waiting.append(number)
+            elif braked.held is None:
+                gone.append(number)
+    assert len(gone) == 9

@@ -20,6 +20,9 @@ from eurekube_provider.resources.syncer_component import (
 FULL: dict[str, Any] = {
     "app": "rating",
     "match_labels": {"team": "stars"},
+    "service": "rating",
+    "services": "All",
+    "service_annotations": ["port"],
     "selector_namespace": "shop",
     "mode": "pod",
     "application": "ratings",
@@ -71,13 +74,14 @@ def test_every_argument_has_its_field_and_every_field_its_argument() -> None:
     assert set(spec["selector"]) == set(schema["selector"]["properties"])
     for group in ("lease", "readinessGate"):
         assert set(spec[group]) == set(schema[group]["properties"])
+    del spec["selector"]["services"]
     syncer = Syncer.from_object({"metadata": {"namespace": "team", "name": "x"}, "spec": spec})
     assert (syncer.port, syncer.secure_port, syncer.eureka) == ("http", 8443, "eu-west")
 
 
 def test_a_syncer_that_selects_nothing_is_refused() -> None:
     """The error is one sentence, raised before any resource is created."""
-    with pytest.raises(ProgramError, match="'rating': app or match_labels must say which Service"):
+    with pytest.raises(ProgramError, match="'rating': app, match_labels, service or services must say"):
         EurekaSyncer("rating", EurekaSyncerArgs(namespace="shop"))
 
 
@@ -86,12 +90,12 @@ def test_both_forms_of_the_arguments_are_the_same() -> None:
     suggestion.
     """
     assert set(EurekaSyncerArgsDict.__annotations__) == {item.name for item in fields(EurekaSyncerArgs)}
-    with pytest.raises(ProgramError, match="'rating': app or match_labels must say which Service"):
+    with pytest.raises(ProgramError, match="'rating': app, match_labels, service or services must say"):
         EurekaSyncer("rating", {"namespace": "shop"})
     misspelt: Any = {"namespace": "shop", "aplication": "rating"}
     with pytest.raises(ProgramError, match=r"'rating': there is no argument 'aplication'; .*application"):
         EurekaSyncer("rating", misspelt)
-    with pytest.raises(ProgramError, match="'rating': app or match_labels must say which Service"):
+    with pytest.raises(ProgramError, match="'rating': app, match_labels, service or services must say"):
         EurekaSyncer("rating", namespace="shop", name="of-its-own")
     both: Any = {"namespace": "shop"}
     with pytest.raises(ProgramError, match="'rating': app must be among the other arguments"):

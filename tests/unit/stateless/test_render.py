@@ -187,6 +187,7 @@ def test_the_operator_may_do_what_it_does_and_no_more() -> None:
         ("", "namespaces", "kube-system", "get"),
         *(("eurekube.io", "eurekasyncers", "", verb) for verb in ("get", "list", "watch", "patch")),
         ("eurekube.io", "eurekasyncers/status", "", "patch"),
+        *(("eurekube.io", "eurekasyncers", "", verb) for verb in ("create", "delete")),
         *(("eurekube.io", "stackrefreshes", "", verb) for verb in ("get", "list", "watch", "patch")),
         ("eurekube.io", "stackrefreshes/status", "", "patch"),
         *(("", "nodes", "", verb) for verb in ("list", "watch")),

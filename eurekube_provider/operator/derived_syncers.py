@@ -1,0 +1,441 @@
+"""The controller of the EurekaSyncers that are derived from a namespace's syncer.
+
+Derived syncers are ordinary objects, so that claims, brake, hand-over, status and history work for each as
+for any syncer, and survive a restart. An event of a Service reconciles that Service's syncer alone. The
+status of the namespace's syncer is computed once a second at most.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eurekube_provider.core.brake import HOLD_SECONDS, RELEASE_ANNOTATION
+from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.derived_syncer import (
+    INHERITED,
+    Membership,
+    ServiceCounts,
+    ServiceState,
+    controller_of,
+    derived_name,
+    derived_syncer,
+    inherited_marks,
+    is_of_namespace,
+    membership_of,
+    split_derived_name,
+    state_of,
+)
+from eurekube_provider.core.errors import ConfigurationError, KubernetesError
+from eurekube_provider.core.objects import Object, conditions_of, qualified
+from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.remedies import REMEDIES
+from eurekube_provider.core.syncer import (
+    FINALIZER,
+    FORCE_DELETE_ANNOTATION,
+    has_annotation,
+    has_finalizer,
+    is_deleted,
+)
+from eurekube_provider.core.wording import counted
+from eurekube_provider.kube.access import MERGE_PATCH, SERVICES, SYNCERS, KubeAccess, objects_named
+from eurekube_provider.kube.finalizers import set_finalizer
+from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.index import SyncerKey, key_of
+from eurekube_provider.operator.reports import Ended, SyncerResult
+from eurekube_provider.operator.sources import SUM_SECONDS, Sources
+
+_log = logging.getLogger(__name__)
+
+LEAVE_SECONDS = HOLD_SECONDS
+"""Seconds for which a Service must be no member, without having opted out, before its syncer is deleted.
+
+As long as the brake holds: a chart that lost its annotations, or an incomplete list, is repaired by then.
+"""
+
+REFUSED_SECONDS = 60.0
+"""Seconds before a spec that the API server refused is sent again."""
+
+RETRY_SECONDS = 10.0
+"""Seconds before a request that failed for another reason is repeated; the present syncer is served
+meanwhile.
+"""
+
+SHOWN_SECONDS = 5.0
+"""Seconds for which a single pass waits until its watch shows what it wrote."""
+
+_ORPHAN = "orphan"
+"""The finalizer of ``kubectl delete --cascade=orphan``: derived syncers stay, as a person's own."""
+
+ReportRefusal = Callable[[Object, Problem], None]
+"""Called with a Service that is refused, and the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """The reason why the syncer of a Service does not have the desired spec.
+
+    :ivar wanted: the spec that the API server refused; None if it was not sent.
+    :ivar until: the monotonic time at which the spec may be sent again.
+    """
+
+    problem: Problem
+    wanted: Mapping[str, Any] | None = None
+    until: float = 0.0
+
+
+class DerivedSyncers:
+    """The writer of derived syncers; any number of workers may share it, each with a syncer of its own.
+
+    :param waits: True to wait until the watch shows a syncer that was created, since a single pass has no
+        later reconcile.
+    """
+
+    def __init__(
+        self,
+        access: KubeAccess,
+        sources: Sources,
+        report: ReportRefusal = lambda *_: None,
+        *,
+        waits: bool = False,
+    ) -> None:
+        self._access = access
+        self._sources = sources
+        self._report = report
+        self._waits = waits
+        self._lock = threading.Lock()
+        self._refused: dict[SyncerKey, _Refusal] = {}
+        self._leaving: dict[SyncerKey, float] = {}  # since when its Service asks for nothing
+
+    def forget_all(self) -> None:
+        """Forget the leader's memory: another replica leads."""
+        with self._lock:
+            self._refused.clear()
+            self._leaving.clear()
+
+    def ensure(self, key: SyncerKey) -> SyncerResult | None:
+        """Create, change or delete one derived syncer as its Service asks.
+
+        :returns: None if the syncer is to be reconciled as it stands.
+        :raises KubernetesError: a missing syncer cannot be created.
+        """
+        try:
+            return self._ensure(key)
+        except KubernetesError as error:
+            problem = Problem(Reason.KUBERNETES_ERROR, str(error))
+            with self._lock:
+                before, self._refused[key] = self._refused.get(key), _Refusal(problem)
+            if before is None or before.problem != problem:
+                self._enqueue_parent(key)
+            if self._sources.syncers.get(*key) is None:
+                raise
+            # The present syncer is served, whatever prevents its change.
+            extra = {"syncer": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS}
+            _log.warning("failed to update a derived syncer, retrying", extra=extra)
+            self._sources.enqueue_later(key, RETRY_SECONDS)
+            return None
+
+    def _ensure(self, key: SyncerKey) -> SyncerResult | None:
+        parent_name, service_name = split_derived_name(key[1])
+        parent = self._sources.syncers.get(key[0], parent_name) if parent_name else None
+        item = self._sources.syncers.get(*key)
+        owner, uid = controller_of(item)
+        if parent is None or (item is not None and is_deleted(item)):
+            return None  # the garbage collector deletes the syncers of an owner that is gone
+        if not is_of_namespace(parent) and (item is None or owner != parent_name):
+            return None
+        is_ours = item is not None and (owner, uid) == (parent_name, parent["metadata"].get("uid"))
+        if is_deleted(parent):
+            if is_ours and item is not None and _ORPHAN not in parent["metadata"].get("finalizers", ()):
+                return self._delete(item, parent)
+            return None
+        if not has_finalizer(parent) or not self._sources.knows_services_of(key[0]):
+            return None if item is not None else SyncerResult()
+        service = self._sources.service(key[0], service_name)
+        membership = _membership(parent, service)
+        if membership is Membership.MEMBER and service is not None:
+            with self._lock:
+                self._leaving.pop(key, None)
+            return self._join(key, parent, service, item, is_ours=is_ours)
+        self._clear_refusal(key)
+        return self._leave(key, parent, item, membership) if is_ours and item is not None else None
+
+    def _join(
+        self, key: SyncerKey, parent: Object, service: Object, item: Object | None, *, is_ours: bool
+    ) -> SyncerResult | None:
+        try:
+            wanted = derived_syncer(parent, service)
+        except ConfigurationError as error:
+            if is_ours and item is not None:
+                self._copy_pause(item, parent)
+            return self._refuse(key, service, item, _Refusal(Problem(Reason.SERVICE_REFUSED, str(error))))
+        if item is not None and not is_ours:
+            why = f"there is an EurekaSyncer {qualified(item)}, which is not derived from {qualified(parent)}"
+            remedy = "rename or delete that one, or annotate the Service with eurekube.io/sync=false"
+            problem = Problem(Reason.SERVICE_REFUSED, why, remedy)
+            return self._refuse(key, service, item, _Refusal(problem))
+        if item is not None and _is_up_to_date(item, wanted):
+            self._clear_refusal(key)
+            return None
+        now = time.monotonic()
+        with self._lock:
+            before = self._refused.get(key)
+        if before is not None and before.wanted == wanted["spec"] and now < before.until:
+            return None if item is not None else SyncerResult()
+        try:
+            has_changed = self._write(item, wanted)
+        except KubernetesError as error:
+            if error.status_code != 422:
+                raise
+            problem = Problem(Reason.SERVICE_REFUSED, str(error))
+            refusal = _Refusal(problem, wanted["spec"], now + REFUSED_SECONDS)
+            self._sources.enqueue_later(key, REFUSED_SECONDS)
+            return self._refuse(key, service, item, refusal)
+        self._clear_refusal(key)
+        return SyncerResult() if has_changed and not self._is_seen(key, wanted) else None
+
+    def _copy_pause(self, item: Object, parent: Object) -> None:
+        """Copy ``paused`` from the namespace's syncer, also while the Service is refused.
+
+        :raises KubernetesError: the derived syncer cannot be written.
+        """
+        paused = bool(parent["spec"].get("paused"))
+        if bool((item.get("spec") or {}).get("paused")) is not paused:
+            body = {"metadata": {"uid": item["metadata"].get("uid")}, "spec": {"paused": paused}}
+            self._access.request("PATCH", SYNCERS.path(*key_of(item)), body=body, content_type=MERGE_PATCH)
+
+    def _write(self, item: Object | None, wanted: Mapping[str, Any]) -> bool:
+        """Create or change a derived syncer; return True if a watch event will follow."""
+        namespace, name = key_of(wanted)
+        if item is None:
+            try:
+                answer = self._access.request("POST", SYNCERS.path(namespace), body=wanted)
+            except KubernetesError as error:
+                if error.status_code != 409:  # it exists already, and the watch is about to show it
+                    raise
+                return True
+            _log.info("created a derived syncer", extra={"syncer": f"{namespace}/{name}"})
+            return "resourceVersion" in answer["metadata"]  # absent in a dry run
+        body = {
+            "metadata": {"uid": item["metadata"].get("uid"), **_marks_patch(wanted)},
+            "spec": merge_patch(item.get("spec") or {}, wanted["spec"]),
+        }
+        path = SYNCERS.path(namespace, name)
+        answer = self._access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        # A patch that changes nothing causes no event: a default of the schema cannot be removed, for one.
+        before, after = (one["metadata"].get("resourceVersion") for one in (item, answer))
+        return after not in (None, before)
+
+    def _is_seen(self, key: SyncerKey, wanted: Mapping[str, Any]) -> bool:
+        """Wait, in a single pass, until the watch shows a syncer as it was written."""
+        deadline = time.monotonic() + SHOWN_SECONDS
+        while self._waits and time.monotonic() < deadline:
+            item = self._sources.syncers.get(*key)
+            if item is not None and _is_up_to_date(item, wanted):
+                return True
+            time.sleep(0.02)
+        return False
+
+    def _refuse(
+        self, key: SyncerKey, service: Object, item: Object | None, refusal: _Refusal
+    ) -> SyncerResult | None:
+        """Report a refused Service; its present syncer is served."""
+        with self._lock:
+            before, self._refused[key] = self._refused.get(key), refusal
+        if before is None or before.problem != refusal.problem:
+            self._report(service, refusal.problem)
+            self._enqueue_parent(key)
+        return None if item is not None else SyncerResult()
+
+    def _clear_refusal(self, key: SyncerKey) -> None:
+        with self._lock:
+            was_refused = self._refused.pop(key, None) is not None
+        if was_refused:
+            self._enqueue_parent(key)
+
+    def _leave(
+        self, key: SyncerKey, parent: Object, item: Object, membership: Membership
+    ) -> SyncerResult | None:
+        """Delete the syncer of a Service that is no member any more: at once if a person opted out."""
+        now = time.monotonic()
+        with self._lock:
+            remaining_seconds = self._leaving.setdefault(key, now) + LEAVE_SECONDS - now
+        is_meant = membership is Membership.OPTED_OUT or has_annotation(item, RELEASE_ANNOTATION)
+        if not is_meant and remaining_seconds > 0:
+            self._sources.enqueue_later(key, remaining_seconds)
+            return None
+        # Instances are about to leave: the Service is read once more from the API server.
+        services = objects_named(self._access, SERVICES, split_derived_name(key[1])[1], key[0])
+        seen = _membership(parent, services[0] if services else None)
+        if seen is not membership:
+            _log.warning(
+                "kept a derived syncer: its Service differs from the watched one",
+                extra={"syncer": "/".join(key)},
+            )
+            self._sources.enqueue_later(key, LEAVE_SECONDS)
+            return None
+        return self._delete(item, parent)
+
+    def _delete(self, item: Object, parent: Object) -> SyncerResult:
+        """Delete a derived syncer; its finalizer goes after its instances have left."""
+        key = key_of(item)
+        path = SYNCERS.path(*key)
+        try:
+            if has_annotation(parent, FORCE_DELETE_ANNOTATION):
+                self._annotate(item, FORCE_DELETE_ANNOTATION)
+            body = {"preconditions": {"uid": item["metadata"].get("uid")}}
+            self._access.request("DELETE", path, body=body)
+        except KubernetesError as error:
+            if error.status_code not in (404, 409):
+                raise
+        else:
+            _log.info("deleted a derived syncer", extra={"syncer": "/".join(key)})
+        with self._lock:
+            self._leaving.pop(key, None)
+            self._refused.pop(key, None)
+        return SyncerResult()
+
+    def reconcile(self, parent: Object) -> SyncerResult:
+        """Compute the status of a namespace's syncer from all its Services.
+
+        :raises KubernetesError: the syncer, or one that is derived from it, cannot be written.
+        """
+        key = key_of(parent)
+        derived = {one: self._sources.syncers.get(*one) for one in self._sources.derived_from(key)}
+        if is_deleted(parent):
+            return self._end(parent, derived)
+        if not has_finalizer(parent):
+            set_finalizer(self._access, SYNCERS, parent, FINALIZER, present=True)
+            return SyncerResult()  # the event of the finalizer leads here again
+        if not self._sources.knows_services_of(key[0]):
+            return SyncerResult(parent, again_seconds=SUM_SECONDS)
+        if has_annotation(parent, RELEASE_ANNOTATION):
+            self._release(parent, derived)
+        concerned = set[SyncerKey]()
+        states = list(self._states(parent, derived, concerned))
+        return SyncerResult(parent, report_of(parent, states), concerned=frozenset(concerned))
+
+    def _states(
+        self, parent: Object, derived: Mapping[SyncerKey, Object | None], concerned: set[SyncerKey]
+    ) -> Iterator[ServiceState]:
+        """Yield the state of each Service that is or was a member, and collect the syncers to reconcile."""
+        namespace, name = key_of(parent)
+        left = dict(derived)
+        for service in self._sources.services.objects(namespace):
+            if membership_of(parent, service) is not Membership.MEMBER:
+                continue
+            service_name = str(service["metadata"]["name"])
+            key = (namespace, derived_name(name, service_name))
+            item = left.pop(key, None)
+            with self._lock:
+                refusal = self._refused.get(key)
+            is_up_to_date = self._is_up_to_date(parent, service, item)
+            if refusal is not None or not is_up_to_date:
+                concerned.add(key)
+            problem = refusal.problem if refusal else None
+            yield state_of(service_name, item, problem, is_up_to_date=is_up_to_date)
+        for key, item in left.items():
+            concerned.add(key)
+            if item is not None and not is_deleted(item):
+                yield state_of(split_derived_name(key[1])[1], item, None)
+
+    @staticmethod
+    def _is_up_to_date(parent: Object, service: Object, item: Object | None) -> bool:
+        try:
+            return item is not None and _is_up_to_date(item, derived_syncer(parent, service))
+        except ConfigurationError:
+            return False
+
+    def _release(self, parent: Object, derived: Mapping[SyncerKey, Object | None]) -> None:
+        """Release the brake of each derived syncer that is held or waits to be deleted."""
+        for key, item in derived.items():
+            if item is None:
+                continue
+            braked = conditions_of(item).get(ConditionType.BRAKED) or {}
+            with self._lock:
+                is_held = key in self._leaving or braked.get("status") == "True"
+            if is_held:
+                self._annotate(item, RELEASE_ANNOTATION)
+        body = {"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}
+        self._access.request("PATCH", SYNCERS.path(*key_of(parent)), body=body, content_type=MERGE_PATCH)
+
+    def _annotate(self, item: Object, annotation: str) -> None:
+        body = {"metadata": {"uid": item["metadata"].get("uid"), "annotations": {annotation: "now"}}}
+        self._access.request("PATCH", SYNCERS.path(*key_of(item)), body=body, content_type=MERGE_PATCH)
+
+    def _end(self, parent: Object, derived: Mapping[SyncerKey, Object | None]) -> SyncerResult:
+        """Remove the finalizer of a deleted namespace's syncer once no derived syncer is left."""
+        if not has_finalizer(parent):
+            return SyncerResult(ended=Ended())
+        if derived:
+            return SyncerResult(parent, concerned=frozenset(derived), again_seconds=LEAVE_SECONDS)
+        set_finalizer(self._access, SYNCERS, parent, FINALIZER, present=False)
+        return SyncerResult(parent, ended=Ended())
+
+    def _enqueue_parent(self, key: SyncerKey) -> None:
+        self._sources.enqueue_later((key[0], split_derived_name(key[1])[0]), SUM_SECONDS)
+
+
+def report_of(parent: Object, states: list[ServiceState]) -> Report:
+    """Return the conditions and counts of a namespace's syncer."""
+    namespace, _ = key_of(parent)
+    counts = ServiceCounts.of(states)
+    summary = f"{counts.ready} of {counted(counts.total, 'Service')} of namespace {namespace} ready"
+    well = Problem(ConditionType.SYNCED, summary if states else f"no Service of namespace {namespace} joins")
+    first = counts.worst[0] if counts.worst else None
+    synced = ready = well
+    if first is not None and first.problem is not None:
+        more = f", {len(states) - counts.synced - 1} more" if len(states) - counts.synced > 1 else ""
+        message = f"{summary}; {first.service}: {first.problem.message}{more}"
+        synced = Problem(first.problem.reason, message, first.problem.remedy).with_remedy(REMEDIES)
+        ready = synced
+    is_ready: bool | None = True
+    if any(one.is_ready is False for one in states):
+        is_ready = False
+    elif any(one.is_ready is None for one in states):
+        is_ready = None
+    elif first is not None:
+        ready = Problem(Reason.INSTANCES_UP, synced.message)
+    return Report(
+        is_ready,
+        ready,
+        first is None,
+        synced,
+        desired=sum(one.desired for one in states),
+        registered=sum(one.registered for one in states),
+        names=frozenset(),
+        services=counts,
+    )
+
+
+def _membership(parent: Object, service: Object | None) -> Membership:
+    """Return the relation of a Service to a syncer that may have stopped to be a namespace's."""
+    return membership_of(parent, service) if is_of_namespace(parent) else Membership.NONE
+
+
+def _is_up_to_date(item: Object, wanted: Mapping[str, Any]) -> bool:
+    """Return True if a derived syncer has the desired spec, label and annotation."""
+    return bool(item.get("spec") == wanted["spec"]) and inherited_marks(item) == inherited_marks(wanted)
+
+
+def _marks_patch(wanted: Object) -> dict[str, dict[str, str | None]]:
+    """Return the part of a merge patch for the inherited label and annotation."""
+    marks = inherited_marks(wanted)
+    return {kind: {key: marks[kind].get(key)} for kind, key in INHERITED.items()}
+
+
+def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON merge patch (RFC 7396) that changes one object into another."""
+    patch: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            if changed := merge_patch(old, value):
+                patch[key] = changed
+        elif value != old or key not in before:
+            patch[key] = value
+    return patch

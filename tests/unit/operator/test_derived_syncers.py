@@ -1,0 +1,519 @@
+"""The EurekaSyncers that are derived from one for all Services of its namespace."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.brake import RELEASE_ANNOTATION
+from eurekube_provider.core.derived_syncer import derived_syncer
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.objects import Object
+from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.registry import REGISTER_BEFORE_READY
+from eurekube_provider.core.syncer import FINALIZER, FORCE_DELETE_ANNOTATION
+from eurekube_provider.dev.kubernetes.patches import merged
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.operator.derived_syncers import (
+    LEAVE_SECONDS,
+    RETRY_SECONDS,
+    DerivedSyncers,
+    merge_patch,
+)
+from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.reports import SyncerResult
+from eurekube_provider.operator.sources import Sources
+from tests.unit.operator.parts import CLUSTER
+from tests.unit.operator.scene import Scene
+
+PARENT, RATING, REVIEW = ("shop", "all"), ("shop", "all.rating"), ("shop", "all.review")
+SYNC = "eurekube.io/sync"
+
+
+class Api(KubeAccess):
+    """A Kubernetes API whose writes come back as a watch's events.
+
+    :ivar requests: the writes, as method and name.
+    :ivar refuses: asked for an answer other than a success.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[str] = []
+        self.later: list[tuple[SyncerKey, float]] = []
+        self.concerned: list[SyncerKey] = []
+        self.refuses: Callable[[str, str, Any], int] = lambda *_: 0
+        self.live: dict[str, dict[str, Any]] = {}
+        self.refused: list[tuple[str, str]] = []
+        self._version = 1
+        self.sources = Sources(
+            self,
+            CLUSTER,
+            (),
+            self.concerned.append,
+            enqueue_later=lambda key, seconds: self.later.append((key, seconds)),
+        )
+        for group in (self.sources.syncers, self.sources.services, self.sources.slices):
+            (reflector,) = group.reflectors
+            reflector.take_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
+        self.derived = self.restarted()
+
+    def restarted(self) -> DerivedSyncers:
+        """The parts of another process."""
+        self.derived = DerivedSyncers(self, self.sources, self._refuse)
+        return self.derived
+
+    def _refuse(self, service: Object, why: Problem) -> None:
+        self.refused.append((service["metadata"]["name"], why.text))
+
+    def request(
+        self, method: str, path: str, query: Any = None, body: Any = None, *_: Any, **__: Any
+    ) -> dict[str, Any]:
+        """Answer a read; or carry out a write, and have the watch tell of it."""
+        if query:  # of a Service by its name, as the API server has it
+            found = self.live.get(query["fieldSelector"].removeprefix("metadata.name="))
+            return {"items": [found] if found else []}
+        name = path.rpartition("/")[2] if method != "POST" else body["metadata"]["name"]
+        if method == "GET":
+            return self.item(("shop", name))
+        self.requests.append(f"{method} {name}")
+        if code := self.refuses(method, name, body):
+            raise KubernetesError(f"the Kubernetes API answered {code}: {name} is invalid", status_code=code)
+        before = self.sources.syncers.get("shop", name)
+        if method == "POST":
+            item = {**body, "metadata": {**body["metadata"], "uid": f"uid-{name}"}}
+        elif method == "DELETE":
+            assert before is not None
+            item = merged(before, {"metadata": {"deletionTimestamp": "2027-01-15T08:00:00Z"}})
+        else:
+            assert before is not None
+            item = merged(before, body)
+        return self.put(item)
+
+    def put(self, item: dict[str, Any]) -> dict[str, Any]:
+        """There is a syncer, or it has changed."""
+        self._version += 1
+        item = {**item, "metadata": {**item["metadata"], "resourceVersion": str(self._version)}}
+        (syncers,) = self.sources.syncers.reflectors
+        syncers.take("MODIFIED", item)
+        return item
+
+    def gone(self, key: SyncerKey) -> None:
+        """A syncer is gone."""
+        (syncers,) = self.sources.syncers.reflectors
+        syncers.take("DELETED", {"metadata": {"namespace": key[0], "name": key[1]}})
+
+    def parent(self, *, more: dict[str, Any] | None = None, **spec: Any) -> None:
+        """The namespace's syncer."""
+        metadata = {"namespace": "shop", "name": "all", "uid": "u", "finalizers": [FINALIZER], **(more or {})}
+        wanted = {"mode": "pod", "selector": {"services": "Annotated"}, **spec}
+        self.put({"metadata": metadata, "spec": wanted})
+
+    def service(self, name: str = "rating", *, lives: bool = True, **annotations: Any) -> None:
+        """A Service; ``lives`` is how the API server has it, past what is watched."""
+        written = {SYNC if key == "sync" else f"eurekube.io/{key}": one for key, one in annotations.items()}
+        item = {
+            "metadata": {"namespace": "shop", "name": name, "uid": name, "annotations": written},
+            "spec": {},
+        }
+        (services,) = self.sources.services.reflectors
+        services.take("MODIFIED", item)
+        if lives:
+            self.live[name] = item
+
+    def no_service(self, name: str = "rating") -> None:
+        """The Service is gone."""
+        (services,) = self.sources.services.reflectors
+        services.take("DELETED", {"metadata": {"namespace": "shop", "name": name}})
+        self.live.pop(name, None)
+
+    def item(self, key: SyncerKey = RATING) -> dict[str, Any]:
+        """A syncer as it is."""
+        found = self.sources.syncers.get(*key)
+        assert found is not None
+        return copy.deepcopy(dict(found))
+
+    def ensure(self, key: SyncerKey = RATING) -> list[str]:
+        """Bring it in line; returns what was asked for."""
+        self.requests.clear()
+        self.derived.ensure(key)
+        return list(self.requests)
+
+    def reconcile(self) -> SyncerResult:
+        """Look at all."""
+        self.requests.clear()
+        return self.derived.reconcile(self.item(PARENT))
+
+
+def given(annotations: dict[str, Any]) -> dict[str, Any]:
+    """Annotations whose names are no words of Python."""
+    return annotations
+
+
+@pytest.fixture
+def api() -> Api:
+    """With a namespace's syncer."""
+    made = Api()
+    made.parent(annotations=["application", "port", "metadata", "mode"], healthCheckPath="/health")
+    return made
+
+
+def test_a_service_joins_by_an_annotation(api: Api) -> None:
+    """Its syncer has the spec of the namespace's, and is named after both; nothing is asked for twice."""
+    api.service()
+    assert api.ensure() == []
+    api.service(sync="pod", port="8080")
+    assert RATING in api.concerned
+    assert api.ensure() == ["POST all.rating"]
+    assert api.item()["spec"] == {
+        "mode": "pod",
+        "selector": {"service": "rating"},
+        "application": "rating",
+        "port": 8080,
+        "healthCheckPath": "/health",
+    }
+    assert api.item()["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "eurekube.io/v1alpha1",
+            "kind": "EurekaSyncer",
+            "name": "all",
+            "uid": "u",
+            "controller": True,
+        }
+    ]
+    assert api.ensure() == []
+    assert api.restarted().ensure(RATING) is None
+
+
+def test_what_changes_is_passed_on(api: Api) -> None:
+    """Of the namespace's syncer and of the Service; what is given no more is taken out."""
+    api.service(sync="true", **given({"metadata.team": "a", "metadata.tier": "web"}))
+    api.ensure()
+    assert api.item()["spec"]["metadata"] == {"team": "a", "tier": "web"}
+    api.service(sync="service", **given({"metadata.team": "b"}))
+    assert api.ensure() == ["PATCH all.rating"]
+    assert (api.item()["spec"]["metadata"], api.item()["spec"]["mode"]) == ({"team": "b"}, "service")
+    api.parent(annotations=["mode"], paused=True, more={"annotations": {REGISTER_BEFORE_READY: "yes"}})
+    assert RATING in api.reconcile().concerned
+    assert api.ensure() == ["PATCH all.rating"]
+    assert api.item()["spec"] == {
+        "mode": "service",
+        "selector": {"service": "rating"},
+        "application": "rating",
+        "paused": True,
+    }
+    assert api.item()["metadata"]["annotations"] == {REGISTER_BEFORE_READY: "yes"}
+    assert api.ensure() == []
+
+
+def test_nothing_is_made_before_the_finalizer(api: Api) -> None:
+    """Or the namespace's syncer could be gone before what was made for it."""
+    api.parent(more={"finalizers": []})
+    api.service(sync="true")
+    assert api.ensure() == []
+    result = api.reconcile()
+    assert (api.requests[-1], result.concerned) == ("PATCH all", frozenset())
+
+
+def test_a_person_lets_a_service_leave_at_once(api: Api) -> None:
+    """By ``false``; its syncer deregisters what it has."""
+    api.service(sync="true")
+    api.ensure()
+    api.service(sync="false")
+    assert api.ensure() == ["DELETE all.rating"]
+    assert api.ensure() == []
+
+
+@pytest.mark.parametrize("lost", ["annotation", "Service"])
+def test_a_service_that_says_nothing_leaves_after_a_minute(
+    api: Api, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a chart loses its annotations, or a list is not whole; what is back meanwhile has stayed."""
+    now = time.monotonic()
+    monkeypatch.setattr("eurekube_provider.operator.derived_syncers.time.monotonic", lambda: now)
+    lose = api.no_service if lost == "Service" else api.service
+    api.service(sync="true")
+    api.ensure()
+    lose()
+    assert api.ensure() == []
+    assert any(key == RATING and seconds > LEAVE_SECONDS - 1 for key, seconds in api.later)
+    now += LEAVE_SECONDS - 1
+    assert api.ensure() == []
+    api.service(sync="true")
+    api.ensure()
+    lose()
+    assert api.ensure() == []
+    now += LEAVE_SECONDS - 1
+    assert api.ensure() == []
+    now += 2
+    assert api.ensure() == ["DELETE all.rating"]
+
+
+def test_a_service_that_is_there_after_all_does_not_leave(api: Api) -> None:
+    """What was watched may be old: the API server is asked before something is taken from callers."""
+    api.service(sync="true")
+    api.ensure()
+    api.service(lives=False, sync="false")
+    assert api.ensure() == []
+    api.service(sync="false")
+    assert api.ensure() == ["DELETE all.rating"]
+
+
+BAD = {
+    "port": "80 80",
+    "application": "",
+    "metadata.eurekube.owner": "cluster/a/b/c",
+    "sync": "pods",
+}
+
+
+@pytest.mark.parametrize("annotation", BAD)
+def test_a_bad_value_refuses_that_service_alone(api: Api, annotation: str) -> None:
+    """It is refused once, and counted; the other Service joins."""
+    api.refuses = lambda _method, _name, body: 422 if (body.get("spec") or {}).get("port") == "80 80" else 0
+    api.service(**given({"sync": "true", annotation: BAD[annotation]}))
+    api.service("review", sync="true")
+    api.ensure()
+    assert api.ensure(REVIEW) == ["POST all.review"]
+    assert api.sources.syncers.get(*RATING) is None
+    assert api.ensure() == []  # not even what the API server refused is sent again
+    ((name, refused),) = api.refused
+    assert (name, "invalid" in refused or annotation in refused) == ("rating", True)
+    report = api.reconcile().report
+    assert report is not None
+    assert report.services is not None
+    assert (report.services.total, report.services.refused, report.is_ready) == (2, 1, False)
+    assert report.synced.reason == "ServiceRefused"
+    api.parent(annotations=["mode"])  # which does not list it any more
+    listed = annotation in ("port", "application", "metadata.eurekube.owner")
+    assert RATING in api.reconcile().concerned
+    assert api.ensure() == (["POST all.rating"] if listed else [])
+    api.service(sync="true")
+    assert api.ensure() == ([] if listed else ["POST all.rating"])
+
+
+def test_a_bad_value_keeps_what_was_good_before(api: Api) -> None:
+    """But for a pause of the namespace's syncer, which holds for all."""
+    api.service(sync="true", port="http")
+    api.ensure()
+    before = api.item()["spec"]
+    api.service(sync="true", port="")
+    assert api.ensure() == []
+    assert api.item()["spec"] == before
+    api.parent(annotations=["port"], paused=True)
+    assert api.ensure() == ["PATCH all.rating"]
+    assert api.item()["spec"] == {**before, "paused": True}
+
+
+def test_a_failed_change_keeps_what_is_served(api: Api) -> None:
+    """It is reconciled as it stands, and changed later; of one that is not there the status says why."""
+    api.service(sync="true")
+    api.ensure()
+    api.refuses = lambda *_: 403
+    for said in ("service", "false"):
+        api.service(sync=said)
+        api.later.clear()
+        assert api.derived.ensure(RATING) is None
+        assert (RATING, RETRY_SECONDS) in api.later
+    api.service("review", sync="true")
+    with pytest.raises(KubernetesError):
+        api.derived.ensure(REVIEW)
+    report = api.reconcile().report
+    assert report is not None
+    assert (report.is_ready, report.synced.reason) == (False, "KubernetesError")
+    assert api.refused == []
+    api.refuses = lambda *_: 0
+    assert api.ensure(REVIEW) == ["POST all.review"]
+
+
+def test_a_persons_own_syncer_is_left_alone(api: Api) -> None:
+    """One that is called as a derived one would be."""
+    spec = {"mode": "pod", "selector": {"app": "rating"}}
+    api.put({"metadata": {"namespace": "shop", "name": "all.rating", "uid": "mine"}, "spec": spec})
+    api.service(sync="true")
+    assert api.derived.ensure(RATING) is None
+    assert api.item()["spec"] == spec
+    assert "not derived" in api.refused[0][1]
+    api.service(sync="false")
+    assert api.derived.ensure(RATING) is None
+    assert api.requests == []
+
+
+def test_a_deleted_one_takes_all_with_it(api: Api) -> None:
+    """Its finalizer goes after the last of them."""
+    for name in ("rating", "review"):
+        api.service(name, sync="true")
+        api.ensure(("shop", f"all.{name}"))
+    api.parent(more={"deletionTimestamp": "2027-01-15T08:00:00Z"})
+    result = api.reconcile()
+    assert (set(result.concerned), result.ended) == ({RATING, REVIEW}, None)
+    assert api.requests == []
+    assert (api.ensure(), api.ensure(REVIEW)) == (["DELETE all.rating"], ["DELETE all.review"])
+    api.gone(RATING)
+    assert api.reconcile().ended is None
+    api.gone(REVIEW)
+    assert api.reconcile().ended is not None
+    assert api.requests[-1] == "PATCH all"
+    assert api.ensure() == []
+
+
+def test_a_forced_end_is_passed_on(api: Api) -> None:
+    """Where Eureka does not answer, each is let go as well."""
+    api.service(sync="true")
+    api.ensure()
+    more = {"deletionTimestamp": "2027-01-15T08:00:00Z", "annotations": {FORCE_DELETE_ANNOTATION: "now"}}
+    api.parent(more=more)
+    assert api.ensure() == ["PATCH all.rating", "DELETE all.rating"]
+    assert FORCE_DELETE_ANNOTATION in api.item()["metadata"]["annotations"]
+
+
+def test_what_is_orphaned_becomes_a_persons_own(api: Api) -> None:
+    """With ``kubectl delete --cascade=orphan`` nothing is deleted, and they are waited for."""
+    api.service(sync="true")
+    api.ensure()
+    more = {"deletionTimestamp": "2027-01-15T08:00:00Z", "finalizers": [FINALIZER, "orphan"]}
+    api.parent(more=more)
+    assert api.ensure() == []
+    assert api.reconcile().ended is None
+    free = api.item()
+    del free["metadata"]["ownerReferences"]
+    api.put(free)
+    assert api.reconcile().ended is not None
+    assert api.ensure() == []
+
+
+def test_the_brake_is_released_for_all_that_are_held(api: Api) -> None:
+    """And for nobody's next hold: the others get no annotation, and the namespace's loses its own."""
+    for name in ("rating", "review"):
+        api.service(name, sync="true")
+        api.ensure(("shop", f"all.{name}"))
+    api.put({**api.item(), "status": {"conditions": [_condition("Braked", "True")]}})
+    api.parent(more={"annotations": {RELEASE_ANNOTATION: "now"}})
+    api.reconcile()
+    assert RELEASE_ANNOTATION in api.item()["metadata"]["annotations"]
+    assert RELEASE_ANNOTATION not in (api.item(REVIEW)["metadata"].get("annotations") or {})
+    assert RELEASE_ANNOTATION not in (api.item(PARENT)["metadata"].get("annotations") or {})
+
+
+def _condition(kind: str, status: str, reason: str = "x") -> dict[str, str]:
+    return {"type": kind, "status": status, "reason": reason, "message": "why", "lastTransitionTime": ""}
+
+
+def test_counts_and_the_worst(api: Api) -> None:
+    """Ready is that of the worst; five are named."""
+    api.parent(selector={"services": "All"})
+    states = {
+        "a": ("True", "True"),
+        "b": ("False", "False"),
+        "c": ("Unknown", "False"),
+        "d": ("True", "False"),
+        "e": ("False", "False"),
+        "f": ("False", "False"),
+        "g": ("False", "False"),
+    }
+    for name, (ready, synced) in states.items():
+        api.service(name)
+        api.ensure(("shop", f"all.{name}"))
+        conditions = [_condition("Ready", ready, "NoPort"), _condition("Synced", synced, "NoPort")]
+        item = api.item(("shop", f"all.{name}"))
+        api.put({**item, "status": {"conditions": conditions, "desired": 2, "registered": 1}})
+    report = api.reconcile().report
+    assert report is not None
+    assert report.services is not None
+    assert (report.is_ready, report.is_synced, report.synced.reason) == (False, False, "NoPort")
+    assert (report.desired, report.registered) == (14, 7)
+    status = report.services.in_status()
+    assert status["applications"] == {"total": 7, "ready": 2, "synced": 1, "refused": 0, "braked": 0}
+    assert [one["service"] for one in status["worst"]] == ["b", "e", "f", "g", "c"]
+
+
+def test_none_that_joins_is_well(api: Api) -> None:
+    """Nothing is meant to be found."""
+    api.service()
+    report = api.reconcile().report
+    assert report is not None
+    assert (report.is_ready, report.ready.message) == (True, "no Service of namespace shop joins")
+
+
+def test_amerge_patch_makes_one_of_another() -> None:
+    """Whatever is new, changed or gone, at any depth."""
+    before = {"a": 1, "b": {"x": 1, "y": 2}, "c": [1], "d": "gone"}
+    after = {"a": 1, "b": {"y": 3}, "c": [2], "e": {}}
+    assert merged(before, merge_patch(before, after)) == after
+
+
+class Namespace(Scene):
+    """Three Services of a namespace's syncer, beside one that has a syncer of its own."""
+
+    NAMES = ("a", "b", "c")
+
+    def __init__(self, pods: int) -> None:
+        super().__init__()
+        self.sources = self.played.sources
+        metadata = {"namespace": "shop", "name": "all", "uid": "u", "finalizers": [FINALIZER]}
+        parent = {"metadata": metadata, "spec": {"mode": "pod", "selector": {"services": "All"}}}
+        (syncers,) = self.sources.syncers.reflectors
+        syncers.take("ADDED", parent)
+        for name in self.NAMES:
+            self.played.slice(name, *(f"10.0.{ord(name)}.{number}" for number in range(pods)))
+            service = self.sources.service("shop", name)
+            assert service is not None
+            item = derived_syncer(parent, service)
+            item["metadata"] |= {"finalizers": [FINALIZER], "uid": name}
+            syncers.take("ADDED", item)
+            assert len(self.reconcile(("shop", f"all.{name}"))) == pods
+
+    def loses_all(self, name: str) -> int:
+        """A Service loses its pods, unseen; how many leave Eureka."""
+        (slices,) = self.sources.slices.reflectors
+        (before,) = self.sources.slices_of_service("shop", name)
+        slices.take("MODIFIED", {**before, "endpoints": []})
+        return len(self.reconcile(("shop", f"all.{name}")))
+
+
+def test_the_last_of_all_is_braked() -> None:
+    """Three Services join and lose their one pod within a minute: the third pod is held."""
+    namespace = Namespace(1)
+    assert [namespace.loses_all(name) for name in namespace.NAMES] == [1, 1, 0]
+    assert "all Services of shop/all" in namespace.report.problems["Braked"].message
+
+
+def test_one_of_many_is_braked_by_itself() -> None:
+    """As if it had a syncer of its own."""
+    namespace = Namespace(2)
+    assert namespace.loses_all("b") == 0
+    assert "all 2 instances would go" in namespace.report.problems["Braked"].message
+
+
+def test_an_event_of_one_service_costs_no_more_among_many(api: Api) -> None:
+    """Five hundred in one syncer are looked at one by one, and summed up once in a second."""
+    api.parent(selector={"services": "All"})
+    for number in range(500):
+        api.service(f"s-{number}")
+        api.ensure(("shop", f"all.s-{number}"))
+    key = ("shop", "all.s-7")
+    alone = Api()
+    alone.parent(selector={"services": "All"})
+    alone.service("s-7")
+    alone.ensure(key)
+    of_many, of_one = (_seconds(partial(one.derived.ensure, key)) for one in (api, alone))
+    assert of_many < 10 * of_one
+    api.concerned.clear()
+    api.service("s-7", sync="true")
+    assert set(api.concerned) == {key}
+    assert {one for one, _ in api.later} <= {PARENT}
+    assert _seconds(api.reconcile) < 500 * 20 * of_one
+
+
+def _seconds(done: Callable[[], object]) -> float:
+    """The shortest of ten."""
+    found = []
+    for _ in range(10):
+        started = time.perf_counter()
+        done()
+        found.append(time.perf_counter() - started)
+    return min(found)
