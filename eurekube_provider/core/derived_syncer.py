@@ -84,8 +84,8 @@ class Services(StrEnum):
 class Membership(Enum):
     """The relation of a Service to its namespace's syncer."""
 
-    JOINS = "joins"
-    STAYS_OUT = "stays out"
+    MEMBER = "member"
+    OPTED_OUT = "opted out"
     """A person excluded the Service by :data:`SYNC_ANNOTATION`."""
 
     NONE = "none"
