@@ -144,7 +144,7 @@ class Team:
             except KubernetesError:
                 return False
             found[:] = [name for name in self._replicas if holder.rpartition("_")[0] == name]
-            return bool(found) and "this replica leads" in self._replicas[found[0]].log.read_text()
+            return bool(found) and "became the leader" in self._replicas[found[0]].log.read_text()
 
         wait_until(leads, "a leader", _LONGEST_SECONDS, 0.1)
         return found[0]

@@ -58,7 +58,7 @@ IDLE_SECONDS = {Size.FULL: 60.0, Size.QUICK: 10.0}
 CIDR = "10.128.0.0/16"
 _NAMESPACES = {"ours": "mirror-ours", "floor": "mirror-floor", POLL: "mirror-poll"}
 _LONGEST_SECONDS = 120.0
-_AT_WORK = {"ours": "this replica leads", POLL: "looked"}
+_AT_WORK = {"ours": "became the leader", POLL: "looked"}
 """Log line of each contestant that tells that it has begun to follow Eureka."""
 
 _NEVER_RENEWED = {"renewalIntervalInSecs": 30, "durationInSecs": 86400}

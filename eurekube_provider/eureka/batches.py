@@ -319,7 +319,7 @@ def _cancel(peers: Peers, notes: Notes, leaving: Sequence[Instance]) -> Failures
             break
     for url, error in silent.items():
         _log.warning(
-            "failed to verify removals: the Eureka server does not answer",
+            "failed to verify removals, retrying: the Eureka server does not answer",
             extra={"url": url, "error": str(error)},
         )
     failures: Failures = {

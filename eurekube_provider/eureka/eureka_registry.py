@@ -293,8 +293,6 @@ class EurekaRegistry:
         servers = len(self.peers.peers) if self.peers.uses_batches(count) else 1
         self._share = share = RenewalShare(count, registered, self.renewals.counts.last_minute / servers)
         if share.warning and not before:
-            _log.warning(
-                "this operator renews a large share of Eureka's instances", extra={"hint": share.warning}
-            )
+            _log.warning("renewing a large share of Eureka's instances", extra={"hint": share.warning})
         for was_read in self._followers:
             was_read()

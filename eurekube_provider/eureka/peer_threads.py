@@ -67,7 +67,7 @@ class PeerExecutor:
             try:
                 work()
             except Exception:  # noqa: BLE001 - the thread must go on
-                _log.exception("request to a Eureka server failed")
+                _log.exception("failed to send a request to a Eureka server")
 
     def _next(self) -> Callable[[], None] | None:
         with self._changed:

@@ -169,7 +169,7 @@ class Peers:
             return False  # its next turn finds the same
         self.table.lacks_no_more(peer.url, instance.key)
         _log.warning(
-            "copied an instance to a Eureka server that its peers had left without it",
+            "copied an instance to a Eureka server that lacked it",
             extra={"url": peer.url, "instance": instance.instance_id},
         )
         return True

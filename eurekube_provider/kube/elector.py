@@ -231,7 +231,7 @@ class Elector:
                     _log.warning("failed to read or renew the Lease, retrying", extra={"error": str(error)})
                 self.failure = error
             except Exception:  # noqa: BLE001 - the thread must try again
-                _log.exception("failed to check the Lease")
+                _log.exception("failed to check the Lease, retrying")
             self._note_lateness()
             self._wake.wait(self.wait_seconds())
 
@@ -253,7 +253,7 @@ class Elector:
                     about = {"error": str(self._with_missing_right("watch", error))}
                     _log.warning("failed to watch the Lease, polling it", extra=about)
             except Exception:  # noqa: BLE001 - the thread must watch again
-                _log.exception("failed to watch the Lease")
+                _log.exception("failed to watch the Lease, retrying")
             self._stopped.wait(self._timing.retry_period_seconds * random.uniform(0.5, 1.0))  # noqa: S311
 
     def _is_other_holder(self, event: Object) -> bool:

@@ -309,7 +309,7 @@ class Reflector:
                 failures += 1
                 self.restarts["failed"] += 1
                 self.failure = KubernetesError(f"watch {self._path}: unexpected error, see the log")
-                _log.exception("watch failed, listing again", extra={"path": self._path})
+                _log.exception("failed to watch, listing again", extra={"path": self._path})
                 self._version = None
             self._current_from = None
             delay = backoff(failures, FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS)

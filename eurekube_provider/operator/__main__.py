@@ -118,7 +118,7 @@ def start(options: argparse.Namespace) -> int:
     try:
         run(settings, stopping(), run_report)
     except EurekubeError as error:
-        _log.error("operator cannot run", extra={"error": str(error)})
+        _log.error("failed to run the operator", extra={"error": str(error)})
         return 1
     return int(run_report is not None and run_report.is_once and run_report.has_failed)
 

@@ -85,8 +85,7 @@ class BlindRenewals:
                     target=self._renew, args=(name, registry), name=f"blind-renewals-{name}", daemon=True
                 ).start()
         _log.warning(
-            "the Kubernetes API does not answer: renewing the cluster's instances in Eureka,"
-            " changing nothing",
+            "renewing the cluster's instances, changing nothing: the Kubernetes API does not answer",
             extra={"cluster": settings.cluster_name},
         )
 

@@ -118,7 +118,7 @@ class BrakeMemory:
             self._held[key] = braked.held
         if is_new:
             reason = braked.held.problem.message.partition(": held back")[0]
-            _log.warning("removals are held back", extra={"syncer": "/".join(key), "reason": reason})
+            _log.warning("held back removals", extra={"syncer": "/".join(key), "reason": reason})
         return True
 
     def forget_all(self) -> None:

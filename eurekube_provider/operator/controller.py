@@ -270,12 +270,12 @@ class Controller:
             except LeadershipLost as error:
                 self._queue.add_after(key, 1.0)  # by then the queue is paused, or all is reconciled again
                 _log.info(
-                    "reconcile of a syncer ended: this replica does not lead any more",
+                    "stopped reconciling a syncer: this replica no longer leads",
                     extra={"syncer": "/".join(key), "error": str(error)},
                 )
             except Exception:  # noqa: BLE001 - one syncer must not stop the others
                 self._queue.retry(key)
-                _log.exception("reconcile of a syncer failed, retrying", extra={"syncer": "/".join(key)})
+                _log.exception("failed to reconcile a syncer, retrying", extra={"syncer": "/".join(key)})
             finally:
                 self._busy_since.pop(name, None)
                 self.history.count(key, time.monotonic() - started, failed=failed)
@@ -305,7 +305,7 @@ class Controller:
         else:
             delay = self._queue.retry(key)
             _log.warning(
-                "reconcile of a syncer failed, retrying",
+                "failed to reconcile a syncer, retrying",
                 extra={"syncer": "/".join(key), "error": str(result.error), "retry_seconds": round(delay, 1)},
             )
         return result.error is not None

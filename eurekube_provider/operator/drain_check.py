@@ -163,13 +163,13 @@ class DrainCheck:
                 self.check(syncer)
             except KubernetesError as error:
                 _log.warning(
-                    "drain check failed, retrying",
+                    "failed to check drains, retrying",
                     extra={"syncer": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS},
                 )
                 with self._condition:
                     self._due.setdefault(key, (time.monotonic() + RETRY_SECONDS, syncer))
             except Exception:  # noqa: BLE001 - the thread must go on with the others
-                _log.exception("drain check failed", extra={"syncer": "/".join(key)})
+                _log.exception("failed to check drains, retrying", extra={"syncer": "/".join(key)})
 
     def _next(self) -> Syncer | None:
         """Wait for the next syncer whose check is due, and return it; return None once the check is

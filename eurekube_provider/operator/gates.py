@@ -262,7 +262,7 @@ class Gates:
                 continue  # who leads now goes on
             except Exception:  # noqa: BLE001 - the thread must go on with the others
                 if not self._stopped.is_set():
-                    _log.exception("check of readiness gates failed, retrying")
+                    _log.exception("failed to check readiness gates, retrying")
 
     def look(self) -> None:
         """Look once at all pods that wait, and write their conditions."""

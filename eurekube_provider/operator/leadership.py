@@ -161,17 +161,17 @@ class Leadership:
             if tasks.pause():
                 tasks.stand_by()
                 self._losses = losses
-                _log.info("this replica stands by")
+                _log.info("standing by")
         elif not elector.may_write():
             has_ended = tasks.pause()
             if elector.is_out_of_reach and not self._renews_for_all:
                 self._renews_for_all = True
                 tasks.take_over()
-                _log.warning("the Lease has expired and nobody can take it: renewing until somebody can")
+                _log.warning("renewing all instances without a leader: no replica can take the expired Lease")
             elif self._renews_for_all and has_ended and not elector.is_out_of_reach:
                 self._renews_for_all = False
                 tasks.stand_by()
-                _log.info("this replica stands by")
+                _log.info("standing by")
         elif term != self._term and tasks.pause():
             begins, self._taken_over = term != self._taken_over, term
             if begins:
@@ -180,9 +180,9 @@ class Leadership:
             if tasks.is_current():
                 self._term = term
                 tasks.lead()
-                _log.info("this replica leads", extra={"term": term})
+                _log.info("became the leader", extra={"term": term})
             elif begins:
-                _log.warning("this replica renews and lists the cluster again before it changes anything")
+                _log.warning("renewing instances, and listing the cluster again before any change")
 
 
 def lease_elsewhere(access: KubeAccess, namespace: str, name: str) -> str:

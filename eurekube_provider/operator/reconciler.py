@@ -136,8 +136,7 @@ class Reconciler:
             if name not in self._reported_names:
                 self._reported_names.add(name)
                 _log.error(
-                    "instances of this cluster's syncers have another name of the cluster:"
-                    " renewing them unchanged",
+                    "renewing instances unchanged: they are registered under another name of this cluster",
                     extra={
                         "other_name": name,
                         "syncer": "/".join(situation.key),

@@ -149,7 +149,7 @@ class Registries(dict[str, Registry]):
         if any(at and at == there for at, there in both):
             self._alike.add(pair)
             _log.warning(
-                "two connections lead to one Eureka: removing nothing for a move between them",
+                "kept the instances of a move between two connections: both lead to one Eureka",
                 extra={"eureka": f"{home},{other}", "hint": "keep one of them"},
             )
             return True

@@ -528,7 +528,7 @@ def _is_the_only_one(duplicates: DuplicateOperatorCheck, stop: threading.Event) 
             return True
         except KubernetesError as error:
             _log.warning(
-                "not started yet: failed to look for another operator of this name, retrying",
+                "failed to look for another operator of this name, retrying before the start",
                 extra={"error": str(error)},
             )
             if stop.wait(2.0):
@@ -563,7 +563,7 @@ def _cluster(
                 raise
             if blind:
                 blind.start()
-            _log.warning("the Kubernetes API does not answer, retrying", extra={"error": str(error)})
+            _log.warning("failed to reach the Kubernetes API, retrying", extra={"error": str(error)})
             if stop.wait(2.0):
                 return None
             continue

@@ -147,7 +147,7 @@ class UnservedSyncers:
                             extra={"error": str(error)},
                         )
                 except Exception:  # noqa: BLE001 - the thread must look again
-                    _log.exception("check of syncers in other namespaces failed")
+                    _log.exception("failed to check whether syncers in other namespaces are served")
             else:
                 for known in (self._since, self._said, self._served):
                     known.clear()
@@ -203,7 +203,7 @@ class UnservedSyncers:
                 continue
             self._reported_misspelt.add(namespace)
             _log.warning(
-                "a watched namespace has no syncer, a similar one that is not watched has: is it misspelt?",
+                "found no syncer in a watched namespace, but one in a namespace with a similar name",
                 extra={"namespace": namespace, "hint": f"--watch-namespace {near[0]}"},
             )
 

@@ -136,7 +136,7 @@ class Reader:
                 self._read_some(changed)
         except Exception as error:  # noqa: BLE001 - the thread must go on
             if not isinstance(error, RegistryError) and not self._stopped.is_set():
-                _log.exception("failed to read ZooKeeper")
+                _log.exception("failed to read ZooKeeper, retrying")
             self._error = error if isinstance(error, RegistryError) else RegistryError(f"not read: {error}")
             self._failing_since = self._failing_since or time.time()
             return {_ALL}

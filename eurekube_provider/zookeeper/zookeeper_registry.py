@@ -158,9 +158,11 @@ class ZooKeeperRegistry:
         if error is None or isinstance(error, OwnershipConflict):  # which is not ours any more
             self.keep(instance)
         if error is None:
-            _log.info("removed an instance that nobody wants and that would not expire", extra=fields)
+            _log.info("removed an instance that no syncer wants", extra=fields)
         elif str(error) != said:
-            _log.warning("instance that never expires not removed", extra={**fields, "error": str(error)})
+            _log.warning(
+                "failed to remove an instance that no syncer wants", extra={**fields, "error": str(error)}
+            )
         again_at = time.monotonic() + (DENIED_SECONDS if isinstance(error, RegistryDenied) else 0.0)
         with self._lock:
             if instance.key in self._leaving:

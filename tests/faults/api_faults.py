@@ -149,7 +149,7 @@ class WatchesExpired(Fault):
             """
             pid, begin = heard[operator]
             said = operator.text()[begin:]
-            return operator.pid != pid or "watch expired" in said or "this replica leads" in said
+            return operator.pid != pid or "watch expired" in said or "became the leader" in said
 
         def end() -> None:
             for operator in world.east_operators:

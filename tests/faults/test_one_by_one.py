@@ -362,7 +362,7 @@ def test_credentials_that_no_server_accepts_for_a_while(scene: Scene) -> None:
     lines = [line for line in scene.log[said_before:] if "reconcile of a syncer failed" in line]
     assert [line for line in lines if "wants other credentials" not in line] == []
     scene.settle()
-    assert scene.said("failed to read Eureka", "check eurekube:user and eurekube:password")
+    assert scene.said("failed to read Eureka, retrying", "check eurekube:user and eurekube:password")
     assert scene.said("Eureka answers again")
 
 

@@ -49,7 +49,7 @@ _SAYS = {
 }
 """Patterns of a Eureka server's log about removed instances, which also show changes between two readings."""
 
-_HOLDS = re.compile(r"removals are held back syncer=([^\s/]+)/(\S+)")
+_HOLDS = re.compile(r"held back removals syncer=([^\s/]+)/(\S+)")
 """Pattern of the operator's log line about a brake."""
 
 

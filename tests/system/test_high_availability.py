@@ -223,7 +223,7 @@ def test_a_leader_that_slept_writes_nothing_when_it_wakes(
     for is_ready, status in ((True, "UP"), (False, "DOWN"), (True, "UP")):
         set_first_pod_ready(cluster, namespace, app, is_ready=is_ready)
         awaited(eureka, app, address, status, LOAD_SECONDS)
-    wait_for(lambda: "this replica stands by" in sleeper.text().removeprefix(before), "it to stand by")
+    wait_for(lambda: "standing by" in sleeper.text().removeprefix(before), "it to stand by")
     assert replicas.leader() == new
     assert "updated Eureka for a syncer" not in sleeper.text().removeprefix(before)
 

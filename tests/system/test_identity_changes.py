@@ -303,7 +303,7 @@ def test_a_start_while_the_api_is_silent_costs_no_registration(lapsing: Lab, tmp
                 for process in (lapsing.controller_manager, lapsing.scheduler, lapsing.kwok):
                     assert process is not None
                     process.restart()  # they would come back with a back-off
-            wait_for(lambda: "this replica leads" in blind.text(), "a leader")
+            wait_for(lambda: "became the leader" in blind.text(), "a leader")
             wait_for(lambda: "eurekube_blind_renewals 0.0" in page("/metrics"), "the end of it")
             assert "ended the renewals without the Kubernetes API" in blind.text()
             cluster.deployment(change.namespace, change.app, 4)

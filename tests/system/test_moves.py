@@ -169,7 +169,7 @@ class Platform:
         if before is not None:
             self._ended.append(before)
             assert before.stop() == 0
-        wait_for(lambda: "this replica leads" in operator.text(), f"{log} to lead")
+        wait_for(lambda: "became the leader" in operator.text(), f"{log} to lead")
         return operator
 
     def operator(self, home: str) -> Operator:

@@ -297,4 +297,4 @@ def test_one_pass_waits_for_the_lease_as_any_replica(
         lambda: "lost the Lease to another replica" in leader.text(),
         "the leader to read that it lost the Lease",
     )
-    wait_for(lambda: leader.text().count("this replica leads") == 2, "the leader to take it again")
+    wait_for(lambda: leader.text().count("became the leader") == 2, "the leader to take it again")

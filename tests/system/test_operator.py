@@ -310,9 +310,9 @@ def test_two_operators_of_one_name_do_not_lead(
     laptop = start_operator(
         LEASE_NAME=lease, LEASE_DURATION_SECONDS="3", RENEW_DEADLINE_SECONDS="2", RETRY_PERIOD_SECONDS="0.5"
     )
-    wait_for(lambda: "this replica leads" in laptop.text(), "the laptop leads, since nobody else does")
+    wait_for(lambda: "became the leader" in laptop.text(), "the laptop leads, since nobody else does")
     inside = start_operator(LEASE_NAME=lease, POD_NAMESPACE=namespace)
-    wait_for(lambda: "this replica leads" in inside.text(), "the one in the cluster leads")
+    wait_for(lambda: "became the leader" in inside.text(), "the one in the cluster leads")
     assert laptop.process.wait(timeout=60) == 1
     assert f"leads in this cluster by the Lease {namespace}/{lease}" in laptop.text()
     again = start_operator(LEASE_NAME=lease, ready=False)
@@ -320,7 +320,7 @@ def test_two_operators_of_one_name_do_not_lead(
     assert f"--lease-namespace {namespace}" in again.text()
     joins = start_operator(LEASE_NAME=lease, LEASE_NAMESPACE=namespace)
     assert inside.stop() == 0
-    wait_for(lambda: "this replica leads" in joins.text(), "the one that was given where the Lease is")
+    wait_for(lambda: "became the leader" in joins.text(), "the one that was given where the Lease is")
 
 
 def test_other_namespace_is_refused(

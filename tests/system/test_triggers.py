@@ -194,10 +194,10 @@ def test_a_stack_follows_the_endpoints_by_itself(
         SERVICES,
         {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 8080}]}},
     )
-    before = operator.text().count("stack run begins")
+    before = operator.text().count("starting a stack run")
     pauses = churn(cluster, namespace, f"{service}-busy", changes=200, seconds=10.0)
     assert agree(2, extra=1)["lastRun"]["outcome"] == "Unchanged"
-    assert 1 <= operator.text().count("stack run begins") - before <= 2 + pauses
+    assert 1 <= operator.text().count("starting a stack run") - before <= 2 + pauses
 
     # 5: the operator and its run are killed in the middle; the direct way went on meanwhile.
     gate, arrived = stack.project / "closed", stack.project / "arrived"
@@ -234,7 +234,7 @@ def test_a_stack_follows_the_endpoints_by_itself(
     assert operator.stop() == 0
     after = start_operator(**pulumi, LOG_LEVEL="DEBUG")
     time.sleep(4.0)  # the debounce time, and more
-    assert "stack run begins" not in after.text()
+    assert "starting a stack run" not in after.text()
     stack.destroy()
 
 

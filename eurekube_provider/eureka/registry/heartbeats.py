@@ -181,7 +181,7 @@ class HeartbeatSender:
             except RegistryError as error:
                 self._failed(taken, error)
             except Exception as error:  # noqa: BLE001 - the sender must go on
-                _log.exception("renewals failed")
+                _log.exception("failed to renew instances, retrying")
                 self._failed(taken, error)
             else:
                 self._sent(taken, found)
@@ -297,7 +297,9 @@ class HeartbeatSender:
                 extra={"error": str(error)},
             )
         except Exception:  # noqa: BLE001 - the sender must go on
-            _log.exception("failed to repair instances that a renewal found missing or changed")
+            _log.exception(
+                "failed to repair instances that a renewal found missing or changed, retrying later"
+            )
 
     def _note_success(self) -> bool:
         """Note that the server answers, and let all threads go on; return whether it had not answered. The
@@ -356,4 +358,6 @@ class HeartbeatSender:
                 self._retry_seconds = min(max(self._retry_seconds * 2, windows.FIRST_RETRY), windows.RETRY)
             table.settled.notify_all()
         if is_news:
-            _log.warning("renewals failed, retrying", extra={"count": len(entries), "error": str(error)})
+            _log.warning(
+                "failed to renew instances, retrying", extra={"count": len(entries), "error": str(error)}
+            )

@@ -139,12 +139,12 @@ class Reader:
             except RegistryError as error:
                 self._failed(error)
             except Exception:  # noqa: BLE001 - the thread must read again
-                _log.exception("failed to read Eureka")
+                _log.exception("failed to read Eureka, retrying")
             self._went_round_at = time.monotonic()
             try:
                 self._rest(min(self.pause_seconds, self._resync_seconds))
             except Exception:  # noqa: BLE001 - as above
-                _log.exception("failed to check the Eureka servers")
+                _log.exception("failed to check the Eureka servers, retrying")
                 self._stopped.wait(windows.RESTART_CHECK)
 
     def _rest(self, seconds: float) -> None:
@@ -304,7 +304,7 @@ class Reader:
         if theirs is not None and not self._has_reported_of_cluster:
             self._has_reported_of_cluster = True
             _log.error(
-                "another cluster uses this cluster's name: its instances are left unchanged",
+                "left another cluster's instances unchanged: it uses this cluster's name",
                 extra={
                     "application": theirs.application,
                     "instance": theirs.instance_id,

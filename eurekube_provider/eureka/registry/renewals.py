@@ -222,7 +222,7 @@ class Renewals:
         """
         if now - self._tick > self._interval / windows.RENEWAL_TICK:
             _log.warning(
-                "clock jumped, renewing overdue instances now",
+                "renewing overdue instances now: the clock jumped",
                 extra={"seconds": round((now - self._tick) * windows.RENEWAL_TICK)},
             )
         self._tick = now

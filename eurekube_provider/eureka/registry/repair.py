@@ -126,7 +126,7 @@ class Repair:
             except LeadershipLost:
                 self._stopped.wait(windows.RETRY)
             except Exception:  # noqa: BLE001 - the thread must look again
-                _log.exception("failed to verify removals")
+                _log.exception("failed to verify removals, retrying")
 
     # What was removed, or may come late.
 
@@ -294,7 +294,9 @@ class Repair:
                 self._table.forgot(instance)
             self._vanished(instance.key)
         if ours:
-            _log.warning("instances of this operator are missing in Eureka", extra={"count": len(ours)})
+            _log.warning(
+                "found instances missing in Eureka, registering them again", extra={"count": len(ours)}
+            )
         self._table.tell(instance.owner for instance in ours)
         for instance in lost:
             if rules.is_of_stack(instance):

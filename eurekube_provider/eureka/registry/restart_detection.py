@@ -167,7 +167,7 @@ class RestartDetection:
                 is_restart = starts.take(status.started_timestamp_ms, seconds, now)
             if is_restart:
                 self._seen_at = time.monotonic()
-                _log.warning("Eureka server was restarted", extra={"url": peer.url})
+                _log.warning("noticed that a Eureka server was restarted", extra={"url": peer.url})
                 self._restarted(peer)
         return frozenset(answered)
 

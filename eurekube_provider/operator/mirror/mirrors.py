@@ -258,7 +258,7 @@ class Mirrors:
                 self._failed(key, error)
             except Exception:  # noqa: BLE001 - one mirror must not stop the others
                 self._queue.retry(key)
-                _log.exception("reconcile of a mirror failed, retrying", extra={"mirror": "/".join(key)})
+                _log.exception("failed to reconcile a mirror, retrying", extra={"mirror": "/".join(key)})
             finally:
                 self._busy_since.pop(thread, None)
                 self._queue.done(key)
@@ -273,7 +273,7 @@ class Mirrors:
         if key not in self._rests_until:
             self._rests_until[key] = now + REST_SECONDS
             _log.warning(
-                "another writer changes a mirror's objects: waiting for the next list of Eureka",
+                "stopped writing a mirror's objects until Eureka's next list: another writer changes them",
                 extra={"mirror": "/".join(key)},
             )
         left = self._rests_until[key] - now
@@ -309,7 +309,7 @@ class Mirrors:
         if error.status_code == 409 and delay < LONGEST_CONFLICT_SECONDS:
             return  # our copy was old, which the watch fixes
         _log.warning(
-            "reconcile of a mirror failed, retrying",
+            "failed to reconcile a mirror, retrying",
             extra={"mirror": "/".join(key), "error": str(error), "retry_seconds": round(delay, 1)},
         )
         with self._lock:

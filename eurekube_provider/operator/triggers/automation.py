@@ -96,7 +96,8 @@ def _result(output: str, errors: str, code: int) -> TriggerResult:
         # Anyone who may read a status may not read what a program prints: it knows the stack's secrets.
         said = redacted(errors or output, os.environ)[-_LONGEST_TAIL:]
         _log.error(
-            "stack run's worker gave no result", extra={"code": code, "said": said.strip() or "nothing"}
+            "failed to run a stack: its worker ended without a result",
+            extra={"code": code, "said": said.strip() or "nothing"},
         )
         found = _EXCEPTION.search(errors)
         kind = f" ({found[1].rpartition('.')[2]})" if found else ""

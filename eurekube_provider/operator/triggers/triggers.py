@@ -262,16 +262,16 @@ class Triggers:
             return
         except LeadershipLost as error:
             _log.info(
-                "check of a StackRefresh ended: this replica does not lead any more",
+                "stopped checking a StackRefresh: this replica no longer leads",
                 extra={"refresh": "/".join(key), "error": str(error)},
             )
         except KubernetesError as error:
             _log.warning(
-                "check of a StackRefresh failed, retrying",
+                "failed to check a StackRefresh, retrying",
                 extra={"refresh": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS},
             )
         except Exception:  # noqa: BLE001
-            _log.exception("check of a StackRefresh failed, retrying", extra={"refresh": "/".join(key)})
+            _log.exception("failed to check a StackRefresh, retrying", extra={"refresh": "/".join(key)})
         at = time.monotonic() + RETRY_SECONDS
         entry = self._entries.get(key)
         if entry is None:
@@ -359,7 +359,7 @@ class Triggers:
         self._begun_at[refresh.target] = now = time.monotonic()
         entry.ran_for, entry.held_since, entry.is_released = endpoints, None, False
         entry.schedule = entry.schedule.begun(now, wanted)
-        _log.info("stack run begins", extra={"refresh": "/".join(key), "target": refresh.target})
+        _log.info("starting a stack run", extra={"refresh": "/".join(key), "target": refresh.target})
         self._runs.begin(RunRequest(key, entry.uid, self._term, refresh.target, wanted, before.is_again), run)
         if is_released:
             self._objects.take_off_release(key)

@@ -347,7 +347,7 @@ def test_a_dead_pod_that_stays_up(scene: Scene, monkeypatch: pytest.MonkeyPatch,
 def test_a_dead_pod_may_stay_while_the_brake_says_so(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod's instance may stay while the operator's log says that the brake holds its syncer's removals."""
     monkeypatch.setattr(witness_module, "PROMPT_SECONDS", 0.0)
-    words = "12:00:00.000 WARNING removals are held back syncer=shop/{} reason=all 3 instances would go\n"
+    words = "12:00:00.000 WARNING held back removals syncer=shop/{} reason=all 3 instances would go\n"
     scene.operator_log.write_text(words.format("rating"))
     scene.look()
     del scene.cluster.ready["two"]
@@ -358,9 +358,7 @@ def test_a_dead_pod_may_stay_while_the_brake_says_so(scene: Scene, monkeypatch: 
 def test_the_brakes_word_on_another_syncer(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """A brake on another syncer excuses no staying instance."""
     monkeypatch.setattr(witness_module, "PROMPT_SECONDS", 0.0)
-    scene.operator_log.write_text(
-        "12:00:00.000 WARNING removals are held back syncer=shop/catalog reason=x\n"
-    )
+    scene.operator_log.write_text("12:00:00.000 WARNING held back removals syncer=shop/catalog reason=x\n")
     scene.look()
     del scene.cluster.ready["two"]
     scene.look()
