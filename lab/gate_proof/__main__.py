@@ -14,7 +14,7 @@ from typing import Any, get_args
 from eurekube_provider.core.drain_time import QUICK
 from eurekube_provider.core.prestop import drained_workload
 from lab.eureka import EurekaServer
-from lab.gate_proof import GateFormName
+from lab.gate_proof import REPLICAS, SURGE, GateFormName
 from lab.lab import Lab
 from lab.listing import LISTED_WITHIN_SECONDS
 from lab.operators import operator_process
@@ -30,7 +30,6 @@ from lab.workloads import DEPLOYMENTS, Cluster, wait_for
 
 NAMESPACE = "proof"
 NAME = "rating"
-REPLICAS, SURGE = 10, 5
 CALLS_PER_SECOND = 20
 _AWAY_SECONDS = 25.0
 _CHANGES = ("ready_at", "opened_at", "deleted_at", "reported_at", "gone_at")
@@ -62,6 +61,7 @@ class Act:
     :ivar began: seconds since 1970, as are all times; ``opened`` is when the last gate opened.
     :ivar excused_seconds: seconds in which the disturbance kept the rollout from going on.
     :ivar stood: True if no old pod was deleted in that time.
+    :ivar may_fail: True if calls may fail: they are counted, and are no failure of the proof.
     """
 
     name: str
@@ -70,6 +70,7 @@ class Act:
     ended: float
     excused_seconds: float = 0.0
     stood: bool = True
+    may_fail: bool = False
 
 
 class Stage(Staged):
@@ -162,10 +163,19 @@ class Stage(Staged):
             return {}
         return {"readinessGate": {"callersSeconds": self.form.drain.known_after_seconds}}
 
-    def _deployment(self) -> dict[str, Any]:
-        """Return the proof's Deployment, with the gate and the drain, and no minReadySeconds."""
+    def open_without_eureka(self) -> None:
+        """Have gates open while no Eureka answers."""
+        gate = {**self._gate.get("readinessGate", {}), "whenEurekaIsAway": "Open"}
+        self.cluster.syncer(NAMESPACE, NAME, readinessGate=gate)
+
+    def remove_gate(self) -> None:
+        """Roll the application out without the gate."""
+        self.cluster.apply(DEPLOYMENTS, self._deployment(declares_gate=False))
+
+    def _deployment(self, *, declares_gate: bool = True) -> dict[str, Any]:
+        """Return the proof's Deployment, with the drain, and no minReadySeconds."""
         item = Subject(Scenario.ROLLED, Strategy.NONE).deployment(REPLICAS, self.form.drain)
-        spec = drained_workload("Deployment", item["spec"], self.form.drain, declares_gate=True)
+        spec = drained_workload("Deployment", item["spec"], self.form.drain, declares_gate=declares_gate)
         labels = {"app": NAME}
         template = {"metadata": {"labels": labels}, "spec": dict(spec["template"]["spec"])}
         del template["spec"]["nodeSelector"]
@@ -174,7 +184,13 @@ class Stage(Staged):
         return {
             **item,
             "metadata": {"namespace": NAMESPACE, "name": NAME},
-            "spec": {**spec, "selector": selector, "template": template, "strategy": strategy},
+            "spec": {
+                **spec,
+                "minReadySeconds": 0,
+                "selector": selector,
+                "template": template,
+                "strategy": strategy,
+            },
         }
 
 
@@ -185,11 +201,26 @@ class Play:
         self._stage = stage
         self.acts: list[Act] = []
 
-    def roll(self, name: str, disturb: Callable[[], tuple[float, bool]] = lambda: (0.0, True)) -> None:
-        """Roll the application out, and call `disturb` while its first new pods wait for callers."""
+    def roll(
+        self,
+        name: str,
+        disturb: Callable[[], tuple[float, bool]] = lambda: (0.0, True),
+        begin: Callable[[], None] | None = None,
+        *,
+        may_fail: bool = False,
+    ) -> None:
+        """Roll the application out, and call `disturb` while its first new pods wait for callers.
+
+        :param begin: begins the rollout; by default a new version of the same template.
+        :param may_fail: True to wait afterwards until callers know the new pods, so that each failed call
+            counts for this rollout.
+        """
         stage, known = self._stage, {id(life) for life in self._stage.lives}
         began = time.time()
-        stage.cluster.roll(NAMESPACE, NAME, str(len(self.acts) + 2))
+        if begin is None:
+            stage.cluster.roll(NAMESPACE, NAME, str(len(self.acts) + 2))
+        else:
+            begin()
 
         def new() -> list[Life]:
             return [life for life in stage.lives if id(life) not in known]
@@ -199,10 +230,12 @@ class Play:
         )
         excused, stood = disturb()
         wait_for(lambda: stage.is_rolled, f"{name}: the roll-out to end", _PATIENCE_SECONDS)
-        opened = max(life.opened_at or 0.0 for life in new())
+        opened = max(life.opened_at or life.ready_at or 0.0 for life in new())
         wait_for(self._are_all_gone, f"{name}: the old pods to go", _PATIENCE_SECONDS)
-        self.acts.append(Act(name, began, opened, time.time(), excused, stood))
-        say(f"{name}: {opened - began:.1f} s until the last gate opened")
+        if may_fail:
+            time.sleep(stage.form.drain.known_after_seconds)
+        self.acts.append(Act(name, began, opened, time.time(), excused, stood, may_fail))
+        say(f"{name}: {opened - began:.1f} s until the last pod was ready")
 
     def _are_all_gone(self) -> bool:
         return not self._stage.lab.kubernetes.kubelet.has_ending_pods
@@ -223,6 +256,14 @@ class Play:
             return _AWAY_SECONDS, stood
 
         return disturb
+
+    def away(self) -> tuple[float, bool]:
+        """Freeze all servers until the rollout has ended."""
+        began = time.time()
+        with self._frozen(len(self._stage.lab.eurekas)):
+            wait_for(lambda: self._stage.is_rolled, "the roll-out to end without Eureka", _PATIENCE_SECONDS)
+            wait_for(self._are_all_gone, "the old pods to go without Eureka", _PATIENCE_SECONDS)
+        return time.time() - began, False
 
     def _deleted(self) -> int:
         return sum(life.deleted_at is not None for life in self._stage.lives)
@@ -285,13 +326,22 @@ def main() -> None:
         counted_from = time.time()
         play = Play(stage)
         play.roll("rolled")
-        if arguments.form == "short":
+        if arguments.form != "quick":
             play.roll("leader killed", play.kill_leader)
             play.roll("one Eureka frozen", play.without(1))
             play.roll("all Eurekas frozen", play.without(3))
+        counted_until = time.time()
+        if arguments.form == "defaults":
+            stage.open_without_eureka()
+            play.roll("all Eurekas frozen, and Open", play.away, may_fail=True)
+        if arguments.form != "short":
+            play.roll("without the gate", begin=stage.remove_gate, may_fail=True)
         for client in stage.clients:
             client.end_calls()
-        found = tally(stage.call_files, counted_from)[NAME]
+        found = tally(stage.call_files, counted_from, counted_until)[NAME]
+        failed = {
+            act.name: tally(stage.call_files, act.began, act.ended)[NAME] for act in play.acts if act.may_fail
+        }
         if found.failures:
             for operator in stage.operators.values():
                 say(operator.tail())
@@ -300,6 +350,10 @@ def main() -> None:
             "acts": [asdict(act) for act in play.acts],
             "calls": dict(found.calls),
             "failures": explained(found.failures, stage.lives),
+            "counted_failures": {
+                name: {"failed": len(one.failures), "calls": one.calls.total()}
+                for name, one in failed.items()
+            },
             "pods": learned(stage, counted_from),
         }
     arguments.file.write_text(json.dumps(report))

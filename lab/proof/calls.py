@@ -69,11 +69,11 @@ class Tally:
         return min(self.calls.values(), default=0) / max(1.0, self.last_at - self.first_at)
 
 
-def tally(files: Iterable[Path], since: float = 0.0) -> dict[str, Tally]:
-    """Return the results of the calls that began after a time, by application."""
+def tally(files: Iterable[Path], since: float = 0.0, until: float = float("inf")) -> dict[str, Tally]:
+    """Return the results of the calls that began between two times, by application."""
     found: dict[str, Tally] = {}
     for file in files:
         for call in read_calls(file):
-            if call.at >= since:
+            if since <= call.at < until:
                 found.setdefault(call.application, Tally()).add(call)
     return found

@@ -7,12 +7,32 @@ from typing import Any
 
 import pytest
 
-from bench.p16_callers import figures_of, holds
+from bench.p16_callers import columns_of, figures_of, holds
 
 REPORT: dict[str, Any] = {
     "drain": {"known_after_seconds": 102, "replication_seconds": 1, "take_over_seconds": 17},
-    "acts": [{"name": "rolled", "began": 1000.0, "opened": 1215.0}],
+    "acts": [
+        {
+            "name": "rolled",
+            "began": 1000.0,
+            "opened": 1215.0,
+            "ended": 1300.0,
+            "excused_seconds": 0.0,
+            "stood": True,
+            "may_fail": False,
+        },
+        {
+            "name": "without the gate",
+            "began": 2000.0,
+            "opened": 2030.0,
+            "ended": 2300.0,
+            "excused_seconds": 0.0,
+            "stood": True,
+            "may_fail": True,
+        },
+    ],
     "failures": [],
+    "counted_failures": {"without the gate": {"failed": 7, "calls": 900}},
     "pods": [
         {
             "pod": "old",
@@ -27,6 +47,13 @@ REPORT: dict[str, Any] = {
             "opened": 1108.0,
             "deleted": None,
             "clients": {"feign": (1045.0, 1300.0), "balanced": (1065.0, 1300.0)},
+        },
+        {
+            "pod": "ungated",
+            "ready": 2010.0,
+            "opened": None,
+            "deleted": None,
+            "clients": {"feign": (2080.0, 2300.0)},
         },
     ],
 }
@@ -56,6 +83,20 @@ def test_times_are_counted_from_ready_and_from_the_end() -> None:
     assert holds(REPORT)
 
 
+def test_a_rollout_without_the_gate_is_a_column_of_its_own() -> None:
+    """Its failed calls are shown, and do not count against the bar."""
+    (_, _), (name, figures) = columns_of("defaults", REPORT)
+    assert name == "defaults, without the gate"
+    assert figures == {
+        "a client's first call, after the containers are ready, p50": 70.0,
+        "the same, at most": 70.0,
+        "a client's last call, after the pod's end began, p50": 0.0,
+        "the same as the last, at most": 0.0,
+        "the roll-out of ten pods": 30.0,
+        "failed calls": 7.0,
+    }
+
+
 @pytest.mark.parametrize(
     "report",
     [
@@ -64,8 +105,18 @@ def test_times_are_counted_from_ready_and_from_the_end() -> None:
         changed(1, clients={}),
         changed(1, clients={"feign": (1107.5, 1300.0)}, opened=1200.0),
         changed(0, clients={"feign": (600.0, 1231.0)}),
+        {**REPORT, "acts": [{**REPORT["acts"][0], "opened": 1270.0}]},
+        {**REPORT, "acts": [{**REPORT["acts"][0], "stood": False}]},
     ],
-    ids=["a failed call", "opened before", "never called", "learned late", "called for too long"],
+    ids=[
+        "a failed call",
+        "opened before",
+        "never called",
+        "learned late",
+        "called for too long",
+        "a slow rollout",
+        "old pods deleted without Eureka",
+    ],
 )
 def test_the_bar_does_not_hold(report: dict[str, Any]) -> None:
     """The bar is missed if any one of its parts is."""
