@@ -68,6 +68,7 @@ REMEDIES: Mapping[str, str] = {
     Reason.NODES_NOT_READ: "wait; if it stays, run eurekube operator --check",
     Reason.PODS_NOT_READ: "wait; if it stays, run eurekube operator --check",
     Reason.JOINING: "wait; if it stays, run eurekube operator --check",
+    Reason.LEAVING: "restore the annotation eurekube.io/sync of the Service if it is to stay",
     Reason.SERVICE_REFUSED: "correct the annotation of the Service that the message names",
     Reason.NOT_SERVED: "start an operator that watches the syncer's namespace",
     Reason.NONE_UP: "find out why no pod is ready, or who set the instances OUT_OF_SERVICE",

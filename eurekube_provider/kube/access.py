@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 from urllib.parse import urlencode
 
 import urllib3
@@ -102,6 +102,9 @@ class KubeAccess:
         request is not sent and :class:`LeadershipLost` is raised.
     :ivar is_in_cluster: True if this process runs in a pod, and reaches the API as its ServiceAccount.
     """
+
+    sends_writes: ClassVar[bool] = True
+    """False if a write is answered with its own body, without being sent."""
 
     def __init__(
         self,

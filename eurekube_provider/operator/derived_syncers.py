@@ -32,6 +32,7 @@ from eurekube_provider.core.derived_syncer import (
 )
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.core.objects import Object, conditions_of, qualified
+from eurekube_provider.core.plan import Policy
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.remedies import REMEDIES
 from eurekube_provider.core.syncer import (
@@ -64,6 +65,9 @@ RETRY_SECONDS = 10.0
 """Seconds before a request that failed for another reason is repeated; the present syncer is served
 meanwhile.
 """
+
+WRITE_SECONDS = 5.0
+"""The time-out of a write: a worker of a registry waits for the answer."""
 
 SHOWN_SECONDS = 5.0
 """Seconds for which a single pass waits until its watch shows what it wrote."""
@@ -109,7 +113,8 @@ class DerivedSyncers:
         self._waits = waits
         self._lock = threading.Lock()
         self._refused: dict[SyncerKey, _Refusal] = {}
-        self._leaving: dict[SyncerKey, float] = {}  # since when its Service asks for nothing
+        self._leaving: dict[SyncerKey, float] = {}  # the monotonic time at which it may be deleted
+        self._held_until = 0.0  # all writes wait until then, after one that the API server failed
 
     def forget_all(self) -> None:
         """Forget the leader's memory: another replica leads."""
@@ -126,9 +131,12 @@ class DerivedSyncers:
         try:
             return self._ensure(key)
         except KubernetesError as error:
-            problem = Problem(Reason.KUBERNETES_ERROR, str(error))
+            problem, now = Problem(Reason.KUBERNETES_ERROR, str(error)), time.monotonic()
             with self._lock:
-                before, self._refused[key] = self._refused.get(key), _Refusal(problem)
+                before = self._refused.get(key)
+                self._refused[key] = _Refusal(problem, until=now + RETRY_SECONDS)
+                if error.status_code is None or error.status_code >= 500:
+                    self._held_until = now + RETRY_SECONDS
             if before is None or before.problem != problem:
                 self._enqueue_parent(key)
             if self._sources.syncers.get(*key) is None:
@@ -143,26 +151,35 @@ class DerivedSyncers:
         parent_name, service_name = split_derived_name(key[1])
         parent = self._sources.syncers.get(key[0], parent_name) if parent_name else None
         item = self._sources.syncers.get(*key)
-        owner, uid = controller_of(item)
-        if parent is None or (item is not None and is_deleted(item)):
-            return None  # the garbage collector deletes the syncers of an owner that is gone
-        if not is_of_namespace(parent) and (item is None or owner != parent_name):
+        # The CRD's rules let no syncer become or stop being a namespace's: a missing field says that an older
+        # CRD drops it, and nothing may leave because of that.
+        if parent is None or not is_of_namespace(parent):
             return None
-        is_ours = item is not None and (owner, uid) == (parent_name, parent["metadata"].get("uid"))
+        is_ours = item is not None and controller_of(item) == (parent_name, parent["metadata"].get("uid"))
+        if item is not None and is_deleted(item):
+            if is_ours:
+                self._copy_force_delete(item, parent)
+            return None  # its finalizer goes after its instances have left
         if is_deleted(parent):
             if is_ours and item is not None and _ORPHAN not in parent["metadata"].get("finalizers", ()):
                 return self._delete(item, parent)
             return None
-        if not has_finalizer(parent) or not self._sources.knows_services_of(key[0]):
+        if not self._is_prepared(parent) or not self._sources.knows_services_of(key[0]):
             return None if item is not None else SyncerResult()
         service = self._sources.service(key[0], service_name)
-        membership = _membership(parent, service)
+        membership = membership_of(parent, service)
         if membership is Membership.MEMBER and service is not None:
             with self._lock:
                 self._leaving.pop(key, None)
             return self._join(key, parent, service, item, is_ours=is_ours)
+        if is_ours and item is not None:
+            return self._leave(key, parent, item, membership)
         self._clear_refusal(key)
-        return self._leave(key, parent, item, membership) if is_ours and item is not None else None
+        return None
+
+    def _is_prepared(self, parent: Object) -> bool:
+        """Return True if a namespace's syncer has the finalizer, which a dry run cannot write."""
+        return has_finalizer(parent) or not self._access.sends_writes
 
     def _join(
         self, key: SyncerKey, parent: Object, service: Object, item: Object | None, *, is_ours: bool
@@ -170,7 +187,7 @@ class DerivedSyncers:
         try:
             wanted = derived_syncer(parent, service)
         except ConfigurationError as error:
-            if is_ours and item is not None:
+            if is_ours and item is not None and self._may_write(key):
                 self._copy_pause(item, parent)
             return self._refuse(key, service, item, _Refusal(Problem(Reason.SERVICE_REFUSED, str(error))))
         if item is not None and not is_ours:
@@ -181,22 +198,56 @@ class DerivedSyncers:
         if item is not None and _is_up_to_date(item, wanted):
             self._clear_refusal(key)
             return None
-        now = time.monotonic()
-        with self._lock:
-            before = self._refused.get(key)
-        if before is not None and before.wanted == wanted["spec"] and now < before.until:
+        if not self._may_write(key, wanted):
+            with self._lock:
+                refusal = self._refused.get(key)
+            if item is not None and refusal is not None and refusal.wanted is not None:
+                self._copy_pause(item, parent)
             return None if item is not None else SyncerResult()
         try:
             has_changed = self._write(item, wanted)
         except KubernetesError as error:
             if error.status_code != 422:
                 raise
-            problem = Problem(Reason.SERVICE_REFUSED, str(error))
-            refusal = _Refusal(problem, wanted["spec"], now + REFUSED_SECONDS)
-            self._sources.enqueue_later(key, REFUSED_SECONDS)
-            return self._refuse(key, service, item, refusal)
+            if item is not None:
+                self._copy_pause(item, parent)
+            return self._refuse_spec(key, service, item, wanted, str(error))
+        if item is not None and not has_changed and self._access.sends_writes:
+            why = "the API server stores another spec of its EurekaSyncer: a webhook or an old CRD changes it"
+            return self._refuse_spec(key, service, item, wanted, why)
         self._clear_refusal(key)
-        return SyncerResult() if has_changed and not self._is_seen(key, wanted) else None
+        if not has_changed:
+            return None if item is not None else SyncerResult()
+        return SyncerResult() if not self._is_seen(key, wanted) else None
+
+    def _may_write(self, key: SyncerKey, wanted: Object | None = None) -> bool:
+        """Return True unless the same was refused, or a write failed, a short while ago.
+
+        After a failure of the API server one worker tries again, and the others wait for its result.
+        """
+        now = time.monotonic()
+        with self._lock:
+            refusal = self._refused.get(key)
+            is_same = refusal is not None and (
+                refusal.wanted is None or wanted is None or refusal.wanted == wanted["spec"]
+            )
+            if refusal is not None and is_same and now < refusal.until:
+                return False
+            may = now >= self._held_until
+            if may and self._held_until > 0.0:
+                self._held_until = now + RETRY_SECONDS
+        if not may:
+            self._sources.enqueue_later(key, RETRY_SECONDS)
+        return may
+
+    def _send(self, method: str, path: str, body: Object, content_type: str = "application/json") -> Object:
+        """Send one write with a short time-out: the registry's work waits for it."""
+        answer = self._access.request(
+            method, path, body=body, content_type=content_type, timeout_seconds=WRITE_SECONDS
+        )
+        with self._lock:
+            self._held_until = 0.0
+        return answer
 
     def _copy_pause(self, item: Object, parent: Object) -> None:
         """Copy ``paused`` from the namespace's syncer, also while the Service is refused.
@@ -206,39 +257,56 @@ class DerivedSyncers:
         paused = bool(parent["spec"].get("paused"))
         if bool((item.get("spec") or {}).get("paused")) is not paused:
             body = {"metadata": {"uid": item["metadata"].get("uid")}, "spec": {"paused": paused}}
-            self._access.request("PATCH", SYNCERS.path(*key_of(item)), body=body, content_type=MERGE_PATCH)
+            self._send("PATCH", SYNCERS.path(*key_of(item)), body, MERGE_PATCH)
 
     def _write(self, item: Object | None, wanted: Mapping[str, Any]) -> bool:
         """Create or change a derived syncer; return True if a watch event will follow."""
         namespace, name = key_of(wanted)
         if item is None:
             try:
-                answer = self._access.request("POST", SYNCERS.path(namespace), body=wanted)
+                answer = self._send("POST", SYNCERS.path(namespace), wanted)
             except KubernetesError as error:
                 if error.status_code != 409:  # it exists already, and the watch is about to show it
                     raise
                 return True
-            _log.info("created a derived syncer", extra={"syncer": f"{namespace}/{name}"})
+            if self._access.sends_writes:
+                _log.info("created a derived syncer", extra={"syncer": f"{namespace}/{name}"})
             return "resourceVersion" in answer["metadata"]  # absent in a dry run
         body = {
             "metadata": {"uid": item["metadata"].get("uid"), **_marks_patch(wanted)},
             "spec": merge_patch(item.get("spec") or {}, wanted["spec"]),
         }
         path = SYNCERS.path(namespace, name)
-        answer = self._access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
-        # A patch that changes nothing causes no event: a default of the schema cannot be removed, for one.
+        answer = self._send("PATCH", path, body, MERGE_PATCH)
+        # A patch that changes nothing causes no event.
         before, after = (one["metadata"].get("resourceVersion") for one in (item, answer))
         return after not in (None, before)
 
     def _is_seen(self, key: SyncerKey, wanted: Mapping[str, Any]) -> bool:
         """Wait, in a single pass, until the watch shows a syncer as it was written."""
+
+        def is_shown() -> bool:
+            item = self._sources.syncers.get(*key)
+            return item is not None and _is_up_to_date(item, wanted)
+
+        return self._wait_until(is_shown)
+
+    def _wait_until(self, is_shown: Callable[[], bool]) -> bool:
+        """Wait, in a single pass, until the watch shows what was written; return False if it does not."""
         deadline = time.monotonic() + SHOWN_SECONDS
         while self._waits and time.monotonic() < deadline:
-            item = self._sources.syncers.get(*key)
-            if item is not None and _is_up_to_date(item, wanted):
+            if is_shown():
                 return True
             time.sleep(0.02)
         return False
+
+    def _refuse_spec(
+        self, key: SyncerKey, service: Object, item: Object | None, wanted: Object, why: str
+    ) -> SyncerResult | None:
+        """Refuse a Service whose derived spec the API server does not store, and try again later."""
+        problem, now = Problem(Reason.SERVICE_REFUSED, why), time.monotonic()
+        self._sources.enqueue_later(key, REFUSED_SECONDS)
+        return self._refuse(key, service, item, _Refusal(problem, wanted["spec"], now + REFUSED_SECONDS))
 
     def _refuse(
         self, key: SyncerKey, service: Object, item: Object | None, refusal: _Refusal
@@ -260,18 +328,34 @@ class DerivedSyncers:
     def _leave(
         self, key: SyncerKey, parent: Object, item: Object, membership: Membership
     ) -> SyncerResult | None:
-        """Delete the syncer of a Service that is no member any more: at once if a person opted out."""
+        """Delete the syncer of a Service that is no member any more: at once if a person opted out.
+
+        A paused syncer changes nothing, and UpsertOnly deregisters nothing that no person took out.
+        """
+        if parent["spec"].get("paused"):
+            self._clear_refusal(key)
+            return None
         now = time.monotonic()
-        with self._lock:
-            remaining_seconds = self._leaving.setdefault(key, now) + LEAVE_SECONDS - now
         is_meant = membership is Membership.OPTED_OUT or has_annotation(item, RELEASE_ANNOTATION)
+        if not is_meant and parent["spec"].get("policy") == Policy.UPSERT_ONLY:
+            self._clear_refusal(key)
+            return None
+        with self._lock:
+            is_new = key not in self._leaving
+            remaining_seconds = self._leaving.setdefault(key, now + LEAVE_SECONDS) - now
         if not is_meant and remaining_seconds > 0:
+            if is_new:
+                extra = {"syncer": "/".join(key), "seconds": LEAVE_SECONDS}
+                _log.warning("keeping a derived syncer for now: its Service joins no more", extra=extra)
+                self._enqueue_parent(key)
+            self._clear_refusal(key)
             self._sources.enqueue_later(key, remaining_seconds)
+            return None
+        if not self._may_write(key):
             return None
         # Instances are about to leave: the Service is read once more from the API server.
         services = objects_named(self._access, SERVICES, split_derived_name(key[1])[1], key[0])
-        seen = _membership(parent, services[0] if services else None)
-        if seen is not membership:
+        if membership_of(parent, services[0] if services else None) is not membership:
             _log.warning(
                 "kept a derived syncer: its Service differs from the watched one",
                 extra={"syncer": "/".join(key)},
@@ -283,21 +367,27 @@ class DerivedSyncers:
     def _delete(self, item: Object, parent: Object) -> SyncerResult:
         """Delete a derived syncer; its finalizer goes after its instances have left."""
         key = key_of(item)
-        path = SYNCERS.path(*key)
         try:
-            if has_annotation(parent, FORCE_DELETE_ANNOTATION):
-                self._annotate(item, FORCE_DELETE_ANNOTATION)
+            self._copy_force_delete(item, parent)
             body = {"preconditions": {"uid": item["metadata"].get("uid")}}
-            self._access.request("DELETE", path, body=body)
+            self._send("DELETE", SYNCERS.path(*key), body)
         except KubernetesError as error:
             if error.status_code not in (404, 409):
                 raise
         else:
-            _log.info("deleted a derived syncer", extra={"syncer": "/".join(key)})
+            if self._access.sends_writes:
+                _log.info("deleted a derived syncer", extra={"syncer": "/".join(key)})
         with self._lock:
             self._leaving.pop(key, None)
             self._refused.pop(key, None)
         return SyncerResult()
+
+    def _copy_force_delete(self, item: Object, parent: Object) -> None:
+        """Copy the annotation by which a person ends a deletion while Eureka does not answer."""
+        if has_annotation(parent, FORCE_DELETE_ANNOTATION) and not has_annotation(
+            item, FORCE_DELETE_ANNOTATION
+        ):
+            self._annotate(item, FORCE_DELETE_ANNOTATION)
 
     def reconcile(self, parent: Object) -> SyncerResult:
         """Compute the status of a namespace's syncer from all its Services.
@@ -308,11 +398,21 @@ class DerivedSyncers:
         derived = {one: self._sources.syncers.get(*one) for one in self._sources.derived_from(key)}
         if is_deleted(parent):
             return self._end(parent, derived)
-        if not has_finalizer(parent):
+        if not self._is_prepared(parent):
             set_finalizer(self._access, SYNCERS, parent, FINALIZER, present=True)
-            return SyncerResult()  # the event of the finalizer leads here again
+
+            def is_shown() -> bool:
+                item = self._sources.syncers.get(*key)
+                return item is not None and has_finalizer(item)
+
+            if not self._wait_until(is_shown):
+                return SyncerResult()  # the event of the finalizer leads here again
         if not self._sources.knows_services_of(key[0]):
-            return SyncerResult(parent, again_seconds=SUM_SECONDS)
+            why = f"the Services of namespace {key[0]} have not been read yet: nothing is changed before"
+            unread = Problem(Reason.NAMESPACE_NOT_READ, why).with_remedy(REMEDIES)
+            return SyncerResult(
+                parent, Report(None, unread, is_synced=False, synced=unread), again_seconds=SUM_SECONDS
+            )
         if has_annotation(parent, RELEASE_ANNOTATION):
             self._release(parent, derived)
         concerned = set[SyncerKey]()
@@ -338,10 +438,25 @@ class DerivedSyncers:
                 concerned.add(key)
             problem = refusal.problem if refusal else None
             yield state_of(service_name, item, problem, is_up_to_date=is_up_to_date)
+        concerned |= left.keys()
+        yield from self._states_of_leaving(left)
+
+    def _states_of_leaving(self, left: Mapping[SyncerKey, Object | None]) -> Iterator[ServiceState]:
+        """Yield the state of each Service that is no member any more and has a derived syncer."""
         for key, item in left.items():
-            concerned.add(key)
-            if item is not None and not is_deleted(item):
-                yield state_of(split_derived_name(key[1])[1], item, None)
+            if item is None:
+                continue
+            with self._lock:
+                refusal, leaves = self._refused.get(key), key in self._leaving
+            if refusal is not None:
+                problem = refusal.problem
+            elif is_deleted(item):
+                problem = Problem(Reason.LEAVING, "its EurekaSyncer is being deleted")
+            elif leaves:
+                problem = Problem(Reason.LEAVING, "it joins no more; its EurekaSyncer goes within a minute")
+            else:
+                problem = Problem(Reason.LEAVING, "it joins no more, and its EurekaSyncer is kept")
+            yield state_of(split_derived_name(key[1])[1], item, problem)
 
     @staticmethod
     def _is_up_to_date(parent: Object, service: Object, item: Object | None) -> bool:
@@ -357,22 +472,25 @@ class DerivedSyncers:
                 continue
             braked = conditions_of(item).get(ConditionType.BRAKED) or {}
             with self._lock:
-                is_held = key in self._leaving or braked.get("status") == "True"
-            if is_held:
+                if key in self._leaving:
+                    self._leaving[key] = time.monotonic()
+            if braked.get("status") == "True":
                 self._annotate(item, RELEASE_ANNOTATION)
         body = {"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}
-        self._access.request("PATCH", SYNCERS.path(*key_of(parent)), body=body, content_type=MERGE_PATCH)
+        self._send("PATCH", SYNCERS.path(*key_of(parent)), body, MERGE_PATCH)
 
     def _annotate(self, item: Object, annotation: str) -> None:
         body = {"metadata": {"uid": item["metadata"].get("uid"), "annotations": {annotation: "now"}}}
-        self._access.request("PATCH", SYNCERS.path(*key_of(item)), body=body, content_type=MERGE_PATCH)
+        self._send("PATCH", SYNCERS.path(*key_of(item)), body, MERGE_PATCH)
 
     def _end(self, parent: Object, derived: Mapping[SyncerKey, Object | None]) -> SyncerResult:
         """Remove the finalizer of a deleted namespace's syncer once no derived syncer is left."""
         if not has_finalizer(parent):
             return SyncerResult(ended=Ended())
         if derived:
-            return SyncerResult(parent, concerned=frozenset(derived), again_seconds=LEAVE_SECONDS)
+            # A single pass takes a deleted syncer that has a report for one that was not released.
+            report = None if self._waits else report_of(parent, list(self._states_of_leaving(derived)))
+            return SyncerResult(parent, report, concerned=frozenset(derived), again_seconds=LEAVE_SECONDS)
         set_finalizer(self._access, SYNCERS, parent, FINALIZER, present=False)
         return SyncerResult(parent, ended=Ended())
 
@@ -410,11 +528,6 @@ def report_of(parent: Object, states: list[ServiceState]) -> Report:
         names=frozenset(),
         services=counts,
     )
-
-
-def _membership(parent: Object, service: Object | None) -> Membership:
-    """Return the relation of a Service to a syncer that may have stopped to be a namespace's."""
-    return membership_of(parent, service) if is_of_namespace(parent) else Membership.NONE
 
 
 def _is_up_to_date(item: Object, wanted: Mapping[str, Any]) -> bool:

@@ -340,6 +340,8 @@ def as_json(value: Mapping[str, Any] | Iterable[Any]) -> str:
 class DryAccess(KubeAccess):
     """Access to the Kubernetes API that sends reads only; a write returns its own body."""
 
+    sends_writes = False
+
     def request(
         self,
         method: str,

@@ -13,7 +13,12 @@ from dataclasses import replace
 from typing import Any
 
 from eurekube_provider.core.condition_types import Reason
-from eurekube_provider.core.derived_syncer import controller_of, derived_name, is_of_namespace
+from eurekube_provider.core.derived_syncer import (
+    controller_of,
+    derived_name,
+    is_of_namespace,
+    split_derived_name,
+)
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.core.gate import as_ready, selects_pod
 from eurekube_provider.core.identity import Cluster, endpoint_of
@@ -398,6 +403,8 @@ class Sources:
             return
         key = key_of(subject)
         parent, _ = controller_of(subject)
+        if parent != split_derived_name(key[1])[0]:
+            parent = ""  # a copy of a derived syncer under another name is a person's own
         with self._counting:
             self._claims.put(key, claimed_names(new) if new is not None else None)
             self._of_namespaces.put(key, key[0] if is_of_namespace(new) else None)

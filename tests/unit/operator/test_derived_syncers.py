@@ -21,6 +21,7 @@ from eurekube_provider.dev.kubernetes.patches import merged
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.derived_syncers import (
     LEAVE_SECONDS,
+    REFUSED_SECONDS,
     RETRY_SECONDS,
     DerivedSyncers,
     merge_patch,
@@ -39,7 +40,8 @@ class Api(KubeAccess):
     """A Kubernetes API whose writes come back as a watch's events.
 
     :ivar requests: the writes, as method and name.
-    :ivar refuses: asked for an answer other than a success.
+    :ivar refuses: returns the status of an answer other than a success; 0 for a success.
+    :ivar stores: returns an object as it is stored, e.g. changed by a webhook.
     """
 
     def __init__(self) -> None:
@@ -47,6 +49,7 @@ class Api(KubeAccess):
         self.later: list[tuple[SyncerKey, float]] = []
         self.concerned: list[SyncerKey] = []
         self.refuses: Callable[[str, str, Any], int] = lambda *_: 0
+        self.stores: Callable[[dict[str, Any]], dict[str, Any]] = lambda item: item
         self.live: dict[str, dict[str, Any]] = {}
         self.refused: list[tuple[str, str]] = []
         self._version = 1
@@ -91,7 +94,9 @@ class Api(KubeAccess):
             item = merged(before, {"metadata": {"deletionTimestamp": "2027-01-15T08:00:00Z"}})
         else:
             assert before is not None
-            item = merged(before, body)
+            item = self.stores(merged(before, body))
+            if item == before:
+                return dict(before)
         return self.put(item)
 
     def put(self, item: dict[str, Any]) -> dict[str, Any]:
@@ -143,10 +148,35 @@ class Api(KubeAccess):
         self.derived.ensure(key)
         return list(self.requests)
 
+    def reason(self) -> str:
+        """Return the reason of the namespace's syncer's Synced."""
+        report = self.reconcile().report
+        assert report is not None
+        return report.synced.reason
+
     def reconcile(self) -> SyncerResult:
         """Look at all."""
         self.requests.clear()
         return self.derived.reconcile(self.item(PARENT))
+
+
+class Clock:
+    """A monotonic clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = time.monotonic()
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Replace the clock of derived syncers."""
+    made = Clock()
+    monkeypatch.setattr("eurekube_provider.operator.derived_syncers.time.monotonic", lambda: made.now)
+    return made
 
 
 def given(annotations: dict[str, Any]) -> dict[str, Any]:
@@ -229,27 +259,28 @@ def test_a_person_lets_a_service_leave_at_once(api: Api) -> None:
 
 
 @pytest.mark.parametrize("lost", ["annotation", "Service"])
-def test_a_service_that_says_nothing_leaves_after_a_minute(
-    api: Api, lost: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As when a chart loses its annotations, or a list is not whole; what is back meanwhile has stayed."""
-    now = time.monotonic()
-    monkeypatch.setattr("eurekube_provider.operator.derived_syncers.time.monotonic", lambda: now)
+def test_a_service_that_says_nothing_leaves_after_a_minute(api: Api, lost: str, clock: Clock) -> None:
+    """As when a chart loses its annotations, or a list is incomplete; a Service that is back has stayed.
+
+    The namespace's syncer says so meanwhile.
+    """
     lose = api.no_service if lost == "Service" else api.service
     api.service(sync="true")
     api.ensure()
     lose()
     assert api.ensure() == []
     assert any(key == RATING and seconds > LEAVE_SECONDS - 1 for key, seconds in api.later)
-    now += LEAVE_SECONDS - 1
+    assert api.reason() == "Leaving"
+    clock.wait(LEAVE_SECONDS - 1)
     assert api.ensure() == []
     api.service(sync="true")
     api.ensure()
+    assert api.reason() == "Joining"
     lose()
     assert api.ensure() == []
-    now += LEAVE_SECONDS - 1
+    clock.wait(LEAVE_SECONDS - 1)
     assert api.ensure() == []
-    now += 2
+    clock.wait(2)
     assert api.ensure() == ["DELETE all.rating"]
 
 
@@ -309,7 +340,105 @@ def test_a_bad_value_keeps_what_was_good_before(api: Api) -> None:
     assert api.item()["spec"] == {**before, "paused": True}
 
 
-def test_a_failed_change_keeps_what_is_served(api: Api) -> None:
+def test_a_pause_reaches_a_service_that_the_api_server_refuses(api: Api) -> None:
+    """The refused spec is sent once, and the pause by itself, each way."""
+    api.refuses = lambda _method, _name, body: 422 if body["spec"].get("port") == "80 80" else 0
+    api.service(sync="true", port="http")
+    api.ensure()
+    before = api.item()["spec"]
+    api.service(sync="true", port="80 80")
+    assert api.ensure() == ["PATCH all.rating"]
+    api.parent(annotations=["port"], paused=True)
+    assert api.ensure() == ["PATCH all.rating", "PATCH all.rating"]
+    assert api.item()["spec"] == {**before, "paused": True}
+    api.parent(annotations=["port"], paused=False)
+    api.ensure()
+    assert api.item()["spec"] == {**before, "paused": False}
+    assert api.ensure() == []
+
+
+def test_an_older_crd_lets_nothing_leave(api: Api, clock: Clock) -> None:
+    """It drops the field that makes a syncer a namespace's; derived syncers stay as they are."""
+    api.service(sync="true")
+    api.ensure()
+    api.parent(selector={})
+    assert api.ensure() == []
+    clock.wait(LEAVE_SECONDS + 1)
+    assert api.ensure() == []
+
+
+@pytest.mark.parametrize("spec", [{"paused": True}, {"policy": "UpsertOnly"}])
+def test_a_syncer_that_must_not_remove_keeps_a_service_that_left(
+    api: Api, clock: Clock, spec: dict[str, Any]
+) -> None:
+    """A pause keeps everything; with UpsertOnly a person's ``false`` still takes the Service out."""
+    api.service(sync="true")
+    api.ensure()
+    api.parent(**spec)
+    api.no_service()
+    api.ensure()
+    clock.wait(LEAVE_SECONDS + 1)
+    assert api.ensure() == []
+    assert api.reason() == "Leaving"
+    api.service(sync="false")
+    assert api.ensure() == ([] if "paused" in spec else ["DELETE all.rating"])
+
+
+def test_after_a_failure_of_the_api_server_one_write_is_tried(api: Api, clock: Clock) -> None:
+    """Each may wait for a time-out, and the registry's workers with it."""
+    names = [f"s-{number}" for number in range(3)]
+    for name in names:
+        api.service(name, sync="true")
+    api.refuses = lambda *_: 500
+    with pytest.raises(KubernetesError):
+        api.derived.ensure(("shop", "all.s-0"))
+    assert api.ensure(("shop", "all.s-1")) == []
+    assert (("shop", "all.s-1"), RETRY_SECONDS) in api.later
+    clock.wait(RETRY_SECONDS)
+    with pytest.raises(KubernetesError):
+        api.derived.ensure(("shop", "all.s-1"))
+    assert api.ensure(("shop", "all.s-2")) == []
+    api.refuses = lambda *_: 0
+    clock.wait(RETRY_SECONDS)
+    for name in names:
+        assert api.ensure(("shop", f"all.{name}")) == [f"POST all.{name}"]
+
+
+def test_a_spec_that_a_webhook_changes_is_not_sent_at_each_event(api: Api, clock: Clock) -> None:
+    """The Service is refused with that reason, and the write is tried again after a minute."""
+    api.service(sync="true")
+    api.ensure()
+    api.stores = lambda item: merged(item, {"spec": {"homePagePath": "/hook"}})
+    api.service(sync="service")
+    assert api.ensure() == ["PATCH all.rating"]
+    assert api.ensure() == ["PATCH all.rating"]
+    assert api.ensure() == []
+    assert api.reason() == "ServiceRefused"
+    clock.wait(REFUSED_SECONDS)
+    assert api.ensure() == ["PATCH all.rating"]
+
+
+def test_a_copy_under_another_name_is_a_persons_own(api: Api) -> None:
+    """It holds up no deletion, and is not counted."""
+    api.service(sync="true")
+    api.ensure()
+    item = api.item()
+    api.put({**item, "metadata": {**item["metadata"], "name": "rating", "uid": "copy"}})
+    assert api.sources.derived_from(PARENT) == [RATING]
+    assert api.sources.parent_of(("shop", "rating")) is None
+
+
+def test_services_that_were_not_read_are_reported() -> None:
+    """The status does not go on saying Ready."""
+    api = Api()
+    api.parent()
+    api.sources.services = Sources(api, CLUSTER, (), api.concerned.append).services
+    report = api.reconcile().report
+    assert report is not None
+    assert (report.is_ready, report.is_synced, report.ready.reason) == (None, False, "NamespaceNotRead")
+
+
+def test_a_failed_change_keeps_what_is_served(api: Api, clock: Clock) -> None:
     """It is reconciled as it stands, and changed later; of one that is not there the status says why."""
     api.service(sync="true")
     api.ensure()
@@ -319,6 +448,12 @@ def test_a_failed_change_keeps_what_is_served(api: Api) -> None:
         api.later.clear()
         assert api.derived.ensure(RATING) is None
         assert (RATING, RETRY_SECONDS) in api.later
+        assert api.ensure() == []  # not sent again at once
+        clock.wait(RETRY_SECONDS)
+    assert api.reason() == "KubernetesError"
+    api.later.clear()
+    api.ensure()
+    assert PARENT not in [key for key, _ in api.later]
     api.service("review", sync="true")
     with pytest.raises(KubernetesError):
         api.derived.ensure(REVIEW)
@@ -327,6 +462,7 @@ def test_a_failed_change_keeps_what_is_served(api: Api) -> None:
     assert (report.is_ready, report.synced.reason) == (False, "KubernetesError")
     assert api.refused == []
     api.refuses = lambda *_: 0
+    clock.wait(RETRY_SECONDS)
     assert api.ensure(REVIEW) == ["POST all.review"]
 
 
@@ -371,6 +507,20 @@ def test_a_forced_end_is_passed_on(api: Api) -> None:
     assert FORCE_DELETE_ANNOTATION in api.item()["metadata"]["annotations"]
 
 
+def test_a_deletion_that_hangs_can_be_forced_later(api: Api) -> None:
+    """The annotation of the namespace's syncer reaches derived ones whose deletion has begun."""
+    api.service(sync="true")
+    api.ensure()
+    api.parent(more={"deletionTimestamp": "2027-01-15T08:00:00Z"})
+    assert api.ensure() == ["DELETE all.rating"]
+    assert api.reason() == "Leaving"
+    assert api.ensure() == []
+    more = {"deletionTimestamp": "2027-01-15T08:00:00Z", "annotations": {FORCE_DELETE_ANNOTATION: "now"}}
+    api.parent(more=more)
+    assert api.ensure() == ["PATCH all.rating"]
+    assert api.ensure() == []
+
+
 def test_what_is_orphaned_becomes_a_persons_own(api: Api) -> None:
     """With ``kubectl delete --cascade=orphan`` nothing is deleted, and they are waited for."""
     api.service(sync="true")
@@ -397,6 +547,18 @@ def test_the_brake_is_released_for_all_that_are_held(api: Api) -> None:
     assert RELEASE_ANNOTATION in api.item()["metadata"]["annotations"]
     assert RELEASE_ANNOTATION not in (api.item(REVIEW)["metadata"].get("annotations") or {})
     assert RELEASE_ANNOTATION not in (api.item(PARENT)["metadata"].get("annotations") or {})
+
+
+def test_a_release_ends_the_wait_of_a_service_that_left(api: Api) -> None:
+    """It leaves no annotation, which would release a later hold of the same Service."""
+    api.service(sync="true")
+    api.ensure()
+    api.service()
+    assert api.ensure() == []
+    api.parent(more={"annotations": {RELEASE_ANNOTATION: "now"}})
+    assert RATING in api.reconcile().concerned
+    assert RELEASE_ANNOTATION not in (api.item()["metadata"].get("annotations") or {})
+    assert api.ensure() == ["DELETE all.rating"]
 
 
 def _condition(kind: str, status: str, reason: str = "x") -> dict[str, str]:
