@@ -18,7 +18,7 @@ from lab.ports import FIXED_PORTS, Ports
 from lab.programs import SERVERS, TOOLS, provide
 from lab.progress import say
 from lab.pulumi import provide_pulumi
-from lab.spring import provide_spring_admin, provide_spring_client
+from lab.spring import provide_spring_admin, provide_spring_client, provide_spring_gateway
 from lab.supervisor import (
     State,
     raising_on_signals,
@@ -97,6 +97,7 @@ def _package(*, for_tests: bool) -> None:
     if for_tests:
         provide_eureka(java, "2025.1")
         provide_spring_client()
+        provide_spring_gateway()
         provide_spring_admin()
 
 

@@ -1,5 +1,5 @@
-"""Real Spring applications, packaged once by Maven and asked over HTTP: a Spring Cloud client, and a Spring
-Boot Admin server.
+"""Real Spring applications, packaged once by Maven and asked over HTTP: a Spring Cloud client, a Spring Cloud
+Gateway, and a Spring Boot Admin server.
 
 Like the Eureka server's, their packages are kept in the cache under a hash of their sources, unpacked and
 with an archive of their loaded classes. Their caches have the default settings unless `settings` say
@@ -25,6 +25,7 @@ from lab.progress import say
 
 _CLIENT = "spring-client"
 _ADMIN = "spring-admin"
+_GATEWAY = "spring-gateway"
 _JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
 
 
@@ -95,6 +96,13 @@ class SpringAdmin(_SpringApplication):
     _ready_path = "/instances"
 
 
+class SpringGateway(_SpringApplication):
+    """A Spring Cloud Gateway, whose routes are the applications in Eureka: ``/<application>/...``."""
+
+    _project = _GATEWAY
+    _ready_path = "/actuator/health"
+
+
 class SpringClient(_SpringApplication):
     """The application of `spring-client/`: it shows the instances that callers see in Eureka, and makes
     calls.
@@ -135,6 +143,11 @@ def provide_spring_client() -> tuple[Path, Java]:
 def provide_spring_admin() -> tuple[Path, Java]:
     """Return the folder of the packaged Spring Boot Admin server, and the Java to run it."""
     return _provide(_ADMIN)
+
+
+def provide_spring_gateway() -> tuple[Path, Java]:
+    """Return the folder of the packaged Spring Cloud Gateway, and the Java to run it."""
+    return _provide(_GATEWAY)
 
 
 def _provide(project: str) -> tuple[Path, Java]:

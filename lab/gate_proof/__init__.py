@@ -12,7 +12,7 @@ from lab.eureka import find_java
 from lab.eureka_package import provide_eureka
 from lab.netns import found_inside
 from lab.programs import SERVERS, provide
-from lab.spring import provide_spring_client
+from lab.spring import provide_spring_client, provide_spring_gateway
 
 GateFormName = Literal["defaults", "quick", "short"]
 
@@ -36,6 +36,7 @@ def prove_gate(form: GateFormName) -> dict[str, Any]:
     """
     # Nothing can be downloaded in there.
     provide_spring_client()
+    provide_spring_gateway()
     provide_eureka(find_java(), "2025.0")
     provide(SERVERS)
     return found_inside("lab.gate_proof", form)

@@ -4,6 +4,7 @@ findings.
 
 import argparse
 import json
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -24,14 +25,19 @@ from lab.progress import say
 from lab.proof.calls import Call, read_calls, tally
 from lab.proof.form import FORMS, Form
 from lab.proof.subjects import PORT, Scenario, Strategy, Subject
-from lab.spring import SpringClient
+from lab.spring import SpringClient, SpringGateway
 from lab.staging import Staged
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for
 
 NAMESPACE = "proof"
 NAME = "rating"
+FEW, FEW_REPLICAS = "review", 2
+"""The application that is scaled to zero and back, and called through a Spring Cloud Gateway."""
+
+GATEWAY_PAUSE_SECONDS = 0.1
 CALLS_PER_SECOND = 20
 _AWAY_SECONDS = 25.0
+_EMPTY_SECONDS = 5.0
 _CHANGES = ("ready_at", "opened_at", "deleted_at", "reported_at", "gone_at")
 _PATIENCE_SECONDS = 400.0
 _READY_SECONDS = 120.0
@@ -96,9 +102,10 @@ class Stage(Staged):
         self.cluster.namespace(NAMESPACE)
         for name in ("operator-a", "operator-b"):
             self.start_operator(name)
-        self.cluster.apply(DEPLOYMENTS, self._deployment())
-        self.cluster.service(NAMESPACE, NAME, PORT)
-        self.cluster.syncer(NAMESPACE, NAME, **self._gate)
+        for name, replicas in ((NAME, REPLICAS), (FEW, FEW_REPLICAS)):
+            self.cluster.apply(DEPLOYMENTS, self._deployment(name, replicas))
+            self.cluster.service(NAMESPACE, name, PORT)
+            self.cluster.syncer(NAMESPACE, name, **self._gate)
         wait_for(lambda: self.is_rolled, "ten pods", _PATIENCE_SECONDS)
         client = self.caller(self.lab, "caller", **self.form.client_settings)
         self.clients.append(client)
@@ -172,18 +179,35 @@ class Stage(Staged):
         """Roll the application out without the gate."""
         self.cluster.apply(DEPLOYMENTS, self._deployment(declares_gate=False))
 
-    def _deployment(self, *, declares_gate: bool = True) -> dict[str, Any]:
-        """Return the proof's Deployment, with the drain, and no minReadySeconds."""
-        item = Subject(Scenario.ROLLED, Strategy.NONE).deployment(REPLICAS, self.form.drain)
+    def gateway(self) -> SpringGateway:
+        """Start a Spring Cloud Gateway, and return it once it routes to the small application."""
+        gateway = SpringGateway(
+            self.lab.eureka_urls,
+            name="gateway",
+            log_directory=self.lab.directory / "logs",
+            settings={"eureka.client.register-with-eureka": "false", **self.form.client_settings},
+        )
+        self.ends.callback(gateway.close)
+        gateway.start()
+        wait_for(
+            lambda: gateway.get(f"/{FEW}/").status_code == 200, "a route to each pod", LISTED_WITHIN_SECONDS
+        )
+        return gateway
+
+    def _deployment(
+        self, name: str = NAME, replicas: int = REPLICAS, *, declares_gate: bool = True
+    ) -> dict[str, Any]:
+        """Return a Deployment of the proof, with the drain, and no minReadySeconds."""
+        item = Subject(Scenario.ROLLED, Strategy.NONE).deployment(replicas, self.form.drain)
         spec = drained_workload("Deployment", item["spec"], self.form.drain, declares_gate=declares_gate)
-        labels = {"app": NAME}
+        labels = {"app": name}
         template = {"metadata": {"labels": labels}, "spec": dict(spec["template"]["spec"])}
         del template["spec"]["nodeSelector"]
         strategy = {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": SURGE}}
         selector = {"matchLabels": labels}
         return {
             **item,
-            "metadata": {"namespace": NAMESPACE, "name": NAME},
+            "metadata": {"namespace": NAMESPACE, "name": name},
             "spec": {
                 **spec,
                 "minReadySeconds": 0,
@@ -265,6 +289,35 @@ class Play:
             wait_for(self._are_all_gone, "the old pods to go without Eureka", _PATIENCE_SECONDS)
         return time.time() - began, False
 
+    def empty_and_restore(self) -> dict[str, Any]:
+        """Scale the small application to zero and back while it is called through a gateway."""
+        stage, known = self._stage, {id(life) for life in self._stage.lives}
+        calls = GatewayCalls(stage.gateway(), f"/{FEW}/")
+        began = time.time()
+        stage.cluster.scale(NAMESPACE, FEW, 0)
+        wait_for(
+            lambda: all(life.gone_at for life in stage.lives if life.labels["app"] == FEW),
+            "the last pod to go",
+            _PATIENCE_SECONDS,
+        )
+        empty_at = time.time()
+        time.sleep(_EMPTY_SECONDS)
+        stage.cluster.scale(NAMESPACE, FEW, FEW_REPLICAS)
+
+        def new() -> list[Life]:
+            return [life for life in stage.lives if id(life) not in known and life.opened_at]
+
+        wait_for(lambda: len(new()) == FEW_REPLICAS, "the pods to be back", _PATIENCE_SECONDS)
+        time.sleep(stage.form.drain.known_after_seconds + _EMPTY_SECONDS)
+        calls.end()
+        return {
+            "began": began,
+            "empty": empty_at,
+            "ready": min(life.ready_at or 0.0 for life in new()),
+            "opened": min(life.opened_at or 0.0 for life in new()),
+            "answers": calls.answers,
+        }
+
     def _deleted(self) -> int:
         return sum(life.deleted_at is not None for life in self._stage.lives)
 
@@ -278,6 +331,29 @@ class Play:
         for one in frozen:
             one.resume()
         say("and back")
+
+
+class GatewayCalls:
+    """Calls of one path through a gateway, one after the other, until they are ended.
+
+    :ivar answers: the time when each call began, in seconds since 1970, and the answer's status.
+    """
+
+    def __init__(self, gateway: SpringGateway, path: str) -> None:
+        self.answers: list[tuple[float, int]] = []
+        self._gateway, self._path, self._ended = gateway, path, threading.Event()
+        self._thread = threading.Thread(target=self._call, name="gateway-calls", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Make no more calls; wait for the last answer."""
+        self._ended.set()
+        self._thread.join()
+
+    def _call(self) -> None:
+        while not self._ended.wait(GATEWAY_PAUSE_SECONDS):
+            at = time.time()
+            self.answers.append((at, self._gateway.get(self._path).status_code))
 
 
 def learned(stage: Stage, counted_from: float) -> list[dict[str, Any]]:
@@ -297,7 +373,8 @@ def learned(stage: Stage, counted_from: float) -> list[dict[str, Any]]:
             "clients": calls.get(life.address, {}),
         }
         for life in stage.lives
-        if (life.ready_at or 0.0) >= counted_from or (life.deleted_at or 0.0) >= counted_from
+        if life.labels["app"] == NAME
+        and ((life.ready_at or 0.0) >= counted_from or (life.deleted_at or 0.0) >= counted_from)
     ]
 
 
@@ -331,6 +408,7 @@ def main() -> None:
             play.roll("one Eureka frozen", play.without(1))
             play.roll("all Eurekas frozen", play.without(3))
         counted_until = time.time()
+        emptied = play.empty_and_restore() if arguments.form == "short" else None
         if arguments.form == "defaults":
             stage.open_without_eureka()
             play.roll("all Eurekas frozen, and Open", play.away, may_fail=True)
@@ -355,6 +433,7 @@ def main() -> None:
                 for name, one in failed.items()
             },
             "pods": learned(stage, counted_from),
+            "emptied": emptied,
         }
     arguments.file.write_text(json.dumps(report))
 

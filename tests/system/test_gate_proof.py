@@ -56,3 +56,22 @@ def test_no_gate_opens_before_the_last_client_knows(report: dict[str, Any]) -> N
     for pod in new:
         assert set(pod["clients"]) == clients, pod
         assert max(first for first, _ in pod["clients"].values()) <= pod["opened"], pod
+
+
+def test_a_gateway_follows_an_application_that_is_scaled_to_zero_and_back(report: dict[str, Any]) -> None:
+    """Through Spring Cloud Gateway a call succeeds or finds no instance; none meets a pod that is gone.
+
+    The first pod of an empty Service waits for nobody: its gate opens at once.
+    """
+    emptied = report["emptied"]
+    known = report["drain"]["known_after_seconds"]
+    answers = emptied["answers"]
+    assert {status for _, status in answers} == {200, 503}
+    found = [at for at, status in answers if status == 200]
+    missing = [at for at, status in answers if status == 503]
+    assert [at for at in missing if at < emptied["began"]] == []
+    assert [at for at in found if emptied["empty"] < at < emptied["ready"]] == []
+    back = min(at for at in found if at > emptied["empty"])
+    assert back <= emptied["ready"] + known
+    assert [at for at in missing if at > back] == []
+    assert emptied["opened"] - emptied["ready"] < known
