@@ -438,7 +438,7 @@ class DerivedSyncers:
                 concerned.add(key)
             problem = refusal.problem if refusal else None
             yield state_of(service_name, item, problem, is_up_to_date=is_up_to_date)
-        concerned |= left.keys()
+        concerned.update(left)
         yield from self._states_of_leaving(left)
 
     def _states_of_leaving(self, left: Mapping[SyncerKey, Object | None]) -> Iterator[ServiceState]:
