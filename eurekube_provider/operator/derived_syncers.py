@@ -72,6 +72,11 @@ WRITE_SECONDS = 5.0
 SHOWN_SECONDS = 5.0
 """Seconds for which a single pass waits until its watch shows what it wrote."""
 
+_SAFEGUARDS = ("paused", "policy")
+"""Fields that protect instances, and reach a derived syncer whatever else is wrong with its Service."""
+
+_WOULD_CREATE = "dry run: would create a derived syncer"
+
 _ORPHAN = "orphan"
 """The finalizer of ``kubectl delete --cascade=orphan``: derived syncers stay, as a person's own."""
 
@@ -114,13 +119,14 @@ class DerivedSyncers:
         self._lock = threading.Lock()
         self._refused: dict[SyncerKey, _Refusal] = {}
         self._leaving: dict[SyncerKey, float] = {}  # the monotonic time at which it may be deleted
-        self._held_until = 0.0  # all writes wait until then, after one that the API server failed
+        self._held_until: dict[str, float] = {}  # by namespace: writes wait until then after a failed one
 
     def forget_all(self) -> None:
         """Forget the leader's memory: another replica leads."""
         with self._lock:
             self._refused.clear()
             self._leaving.clear()
+            self._held_until.clear()
 
     def ensure(self, key: SyncerKey) -> SyncerResult | None:
         """Create, change or delete one derived syncer as its Service asks.
@@ -134,17 +140,20 @@ class DerivedSyncers:
             problem, now = Problem(Reason.KUBERNETES_ERROR, str(error)), time.monotonic()
             with self._lock:
                 before = self._refused.get(key)
-                self._refused[key] = _Refusal(problem, until=now + RETRY_SECONDS)
-                if error.status_code is None or error.status_code >= 500:
-                    self._held_until = now + RETRY_SECONDS
+                is_away = _is_away(error)
+                # The others of the namespace try before this one does again.
+                retry_seconds = RETRY_SECONDS * (2 if is_away else 1)
+                self._refused[key] = _Refusal(problem, until=now + retry_seconds)
+                if is_away:
+                    self._held_until[key[0]] = now + RETRY_SECONDS
             if before is None or before.problem != problem:
                 self._enqueue_parent(key)
             if self._sources.syncers.get(*key) is None:
                 raise
             # The present syncer is served, whatever prevents its change.
-            extra = {"syncer": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS}
+            extra = {"syncer": "/".join(key), "error": str(error), "retry_seconds": retry_seconds}
             _log.warning("failed to update a derived syncer, retrying", extra=extra)
-            self._sources.enqueue_later(key, RETRY_SECONDS)
+            self._sources.enqueue_later(key, retry_seconds)
             return None
 
     def _ensure(self, key: SyncerKey) -> SyncerResult | None:
@@ -157,12 +166,12 @@ class DerivedSyncers:
             return None
         is_ours = item is not None and controller_of(item) == (parent_name, parent["metadata"].get("uid"))
         if item is not None and is_deleted(item):
-            if is_ours:
-                self._copy_force_delete(item, parent)
+            if is_ours and self._lacks_force_delete(item, parent) and self._may_write(key):
+                self._annotate(item, FORCE_DELETE_ANNOTATION)
             return None  # its finalizer goes after its instances have left
         if is_deleted(parent):
             if is_ours and item is not None and _ORPHAN not in parent["metadata"].get("finalizers", ()):
-                return self._delete(item, parent)
+                return self._delete(item, parent) if self._may_write(key) else None
             return None
         if not self._is_prepared(parent) or not self._sources.knows_services_of(key[0]):
             return None if item is not None else SyncerResult()
@@ -187,8 +196,8 @@ class DerivedSyncers:
         try:
             wanted = derived_syncer(parent, service)
         except ConfigurationError as error:
-            if is_ours and item is not None and self._may_write(key):
-                self._copy_pause(item, parent)
+            if is_ours and item is not None:
+                self._copy_safeguards(key, item, parent)
             return self._refuse(key, service, item, _Refusal(Problem(Reason.SERVICE_REFUSED, str(error))))
         if item is not None and not is_ours:
             why = f"there is an EurekaSyncer {qualified(item)}, which is not derived from {qualified(parent)}"
@@ -199,88 +208,109 @@ class DerivedSyncers:
             self._clear_refusal(key)
             return None
         if not self._may_write(key, wanted):
-            with self._lock:
-                refusal = self._refused.get(key)
-            if item is not None and refusal is not None and refusal.wanted is not None:
-                self._copy_pause(item, parent)
+            if item is not None:
+                self._copy_safeguards(key, item, parent)
             return None if item is not None else SyncerResult()
         try:
-            has_changed = self._write(item, wanted)
+            answer = self._write(item, wanted)
         except KubernetesError as error:
-            if error.status_code != 422:
+            is_refused = error.status_code == 422
+            result = self._refuse_spec(key, service, item, wanted, str(error)) if is_refused else None
+            if item is not None and not _is_away(error):
+                self._copy_safeguards(key, item, parent)
+            if not is_refused:
                 raise
-            if item is not None:
-                self._copy_pause(item, parent)
-            return self._refuse_spec(key, service, item, wanted, str(error))
-        if item is not None and not has_changed and self._access.sends_writes:
+            return result
+        if answer is not None and not _is_up_to_date(answer, wanted):
             why = "the API server stores another spec of its EurekaSyncer: a webhook or an old CRD changes it"
-            return self._refuse_spec(key, service, item, wanted, why)
+            remedy = "exempt EurekaSyncers from that webhook, or upgrade the CRD"
+            return self._refuse_spec(key, service, item, wanted, why, remedy)
         self._clear_refusal(key)
-        if not has_changed:
+        if not self._access.sends_writes:
             return None if item is not None else SyncerResult()
-        return SyncerResult() if not self._is_seen(key, wanted) else None
+        if item is not None and item.get("spec") == wanted["spec"]:
+            return None  # of a change of labels alone no event leads here again
+        return None if self._is_seen(key, wanted) else SyncerResult()
 
     def _may_write(self, key: SyncerKey, wanted: Object | None = None) -> bool:
         """Return True unless the same was refused, or a write failed, a short while ago.
 
-        After a failure of the API server one worker tries again, and the others wait for its result.
+        After a failure of the API server one worker tries again, and the others of its namespace wait for the
+        result. A syncer that must wait is reconciled again by then.
         """
         now = time.monotonic()
         with self._lock:
-            refusal = self._refused.get(key)
+            refusal, held_until = self._refused.get(key), self._held_until.get(key[0], 0.0)
             is_same = refusal is not None and (
-                refusal.wanted is None or wanted is None or refusal.wanted == wanted["spec"]
+                refusal.wanted is None or (wanted is not None and refusal.wanted == wanted["spec"])
             )
-            if refusal is not None and is_same and now < refusal.until:
-                return False
-            may = now >= self._held_until
-            if may and self._held_until > 0.0:
-                self._held_until = now + RETRY_SECONDS
-        if not may:
-            self._sources.enqueue_later(key, RETRY_SECONDS)
-        return may
+            wait_seconds = max(refusal.until if refusal and is_same else 0.0, held_until) - now
+            if wait_seconds <= 0 and held_until:
+                self._held_until[key[0]] = now + RETRY_SECONDS
+        if wait_seconds > 0:
+            self._sources.enqueue_later(key, wait_seconds)
+        return wait_seconds <= 0
 
     def _send(self, method: str, path: str, body: Object, content_type: str = "application/json") -> Object:
-        """Send one write with a short time-out: the registry's work waits for it."""
-        answer = self._access.request(
-            method, path, body=body, content_type=content_type, timeout_seconds=WRITE_SECONDS
-        )
-        with self._lock:
-            self._held_until = 0.0
+        """Send one write with a short time-out: a worker of a registry waits for it.
+
+        :raises KubernetesError: the write failed.
+        """
+        namespace = path.partition("/namespaces/")[2].partition("/")[0]
+        try:
+            answer = self._access.request(
+                method, path, body=body, content_type=content_type, timeout_seconds=WRITE_SECONDS
+            )
+        except KubernetesError as error:
+            if not _is_away(error):
+                self._end_hold(namespace)
+            raise
+        self._end_hold(namespace)
         return answer
 
-    def _copy_pause(self, item: Object, parent: Object) -> None:
-        """Copy ``paused`` from the namespace's syncer, also while the Service is refused.
+    def _end_hold(self, namespace: str) -> None:
+        with self._lock:
+            self._held_until.pop(namespace, None)
 
-        :raises KubernetesError: the derived syncer cannot be written.
+    def _copy_safeguards(self, key: SyncerKey, item: Object, parent: Object) -> None:
+        """Copy ``paused`` and ``policy`` from the namespace's syncer, also while a Service is refused or
+        leaves. Raises nothing.
         """
-        paused = bool(parent["spec"].get("paused"))
-        if bool((item.get("spec") or {}).get("paused")) is not paused:
-            body = {"metadata": {"uid": item["metadata"].get("uid")}, "spec": {"paused": paused}}
-            self._send("PATCH", SYNCERS.path(*key_of(item)), body, MERGE_PATCH)
+        there = item.get("spec") or {}
+        spec = {field: parent["spec"].get(field) for field in _SAFEGUARDS}
+        changes = {field: value for field, value in spec.items() if there.get(field) != value}
+        if not changes or not self._may_write(key):
+            return
+        body = {"metadata": {"uid": item["metadata"].get("uid")}, "spec": changes}
+        try:
+            self._send("PATCH", SYNCERS.path(*key), body, MERGE_PATCH)
+        except KubernetesError as error:
+            extra = {"syncer": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS}
+            _log.warning("failed to pause a derived syncer or to change its policy, retrying", extra=extra)
+            self._sources.enqueue_later(key, RETRY_SECONDS)
 
-    def _write(self, item: Object | None, wanted: Mapping[str, Any]) -> bool:
-        """Create or change a derived syncer; return True if a watch event will follow."""
+    def _write(self, item: Object | None, wanted: Mapping[str, Any]) -> Object | None:
+        """Create or change a derived syncer; return it as it is stored, None where that is not known yet."""
         namespace, name = key_of(wanted)
+        extra = {"syncer": f"{namespace}/{name}"}
         if item is None:
             try:
                 answer = self._send("POST", SYNCERS.path(namespace), wanted)
             except KubernetesError as error:
-                if error.status_code != 409:  # it exists already, and the watch is about to show it
+                if error.status_code != 409:
                     raise
-                return True
-            if self._access.sends_writes:
-                _log.info("created a derived syncer", extra={"syncer": f"{namespace}/{name}"})
-            return "resourceVersion" in answer["metadata"]  # absent in a dry run
+                return None  # it exists already, and the watch is about to show it
+            _log.info("created a derived syncer" if self._access.sends_writes else _WOULD_CREATE, extra=extra)
+            return answer
         body = {
             "metadata": {"uid": item["metadata"].get("uid"), **_marks_patch(wanted)},
             "spec": merge_patch(item.get("spec") or {}, wanted["spec"]),
         }
-        path = SYNCERS.path(namespace, name)
-        answer = self._send("PATCH", path, body, MERGE_PATCH)
-        # A patch that changes nothing causes no event.
-        before, after = (one["metadata"].get("resourceVersion") for one in (item, answer))
-        return after not in (None, before)
+        answer = self._send("PATCH", SYNCERS.path(namespace, name), body, MERGE_PATCH)
+        if self._access.sends_writes:
+            return answer
+        _log.info("dry run: would change a derived syncer", extra=extra)
+        return None
 
     def _is_seen(self, key: SyncerKey, wanted: Mapping[str, Any]) -> bool:
         """Wait, in a single pass, until the watch shows a syncer as it was written."""
@@ -301,10 +331,10 @@ class DerivedSyncers:
         return False
 
     def _refuse_spec(
-        self, key: SyncerKey, service: Object, item: Object | None, wanted: Object, why: str
+        self, key: SyncerKey, service: Object, item: Object | None, wanted: Object, why: str, remedy: str = ""
     ) -> SyncerResult | None:
         """Refuse a Service whose derived spec the API server does not store, and try again later."""
-        problem, now = Problem(Reason.SERVICE_REFUSED, why), time.monotonic()
+        problem, now = Problem(Reason.SERVICE_REFUSED, why, remedy), time.monotonic()
         self._sources.enqueue_later(key, REFUSED_SECONDS)
         return self._refuse(key, service, item, _Refusal(problem, wanted["spec"], now + REFUSED_SECONDS))
 
@@ -332,14 +362,15 @@ class DerivedSyncers:
 
         A paused syncer changes nothing, and UpsertOnly deregisters nothing that no person took out.
         """
-        if parent["spec"].get("paused"):
+        self._copy_safeguards(key, item, parent)
+        is_meant = membership is Membership.OPTED_OUT or has_annotation(item, RELEASE_ANNOTATION)
+        removes = is_meant or parent["spec"].get("policy") != Policy.UPSERT_ONLY
+        if parent["spec"].get("paused") or not removes:
+            with self._lock:
+                self._leaving.pop(key, None)
             self._clear_refusal(key)
             return None
         now = time.monotonic()
-        is_meant = membership is Membership.OPTED_OUT or has_annotation(item, RELEASE_ANNOTATION)
-        if not is_meant and parent["spec"].get("policy") == Policy.UPSERT_ONLY:
-            self._clear_refusal(key)
-            return None
         with self._lock:
             is_new = key not in self._leaving
             remaining_seconds = self._leaving.setdefault(key, now + LEAVE_SECONDS) - now
@@ -360,34 +391,37 @@ class DerivedSyncers:
                 "kept a derived syncer: its Service differs from the watched one",
                 extra={"syncer": "/".join(key)},
             )
+            self._end_hold(key[0])
             self._sources.enqueue_later(key, LEAVE_SECONDS)
             return None
         return self._delete(item, parent)
 
-    def _delete(self, item: Object, parent: Object) -> SyncerResult:
+    def _delete(self, item: Object, parent: Object) -> SyncerResult | None:
         """Delete a derived syncer; its finalizer goes after its instances have left."""
         key = key_of(item)
+        if not self._access.sends_writes:
+            _log.info("dry run: would delete a derived syncer", extra={"syncer": "/".join(key)})
+            return None
         try:
-            self._copy_force_delete(item, parent)
+            if self._lacks_force_delete(item, parent):
+                self._annotate(item, FORCE_DELETE_ANNOTATION)
             body = {"preconditions": {"uid": item["metadata"].get("uid")}}
             self._send("DELETE", SYNCERS.path(*key), body)
         except KubernetesError as error:
             if error.status_code not in (404, 409):
                 raise
         else:
-            if self._access.sends_writes:
-                _log.info("deleted a derived syncer", extra={"syncer": "/".join(key)})
+            _log.info("deleted a derived syncer", extra={"syncer": "/".join(key)})
         with self._lock:
             self._leaving.pop(key, None)
             self._refused.pop(key, None)
         return SyncerResult()
 
-    def _copy_force_delete(self, item: Object, parent: Object) -> None:
-        """Copy the annotation by which a person ends a deletion while Eureka does not answer."""
-        if has_annotation(parent, FORCE_DELETE_ANNOTATION) and not has_annotation(
-            item, FORCE_DELETE_ANNOTATION
-        ):
-            self._annotate(item, FORCE_DELETE_ANNOTATION)
+    @staticmethod
+    def _lacks_force_delete(item: Object, parent: Object) -> bool:
+        """Return True if a person ends the deletion of a namespace's syncer alone while Eureka is away."""
+        there, here = (has_annotation(one, FORCE_DELETE_ANNOTATION) for one in (parent, item))
+        return there and not here
 
     def reconcile(self, parent: Object) -> SyncerResult:
         """Compute the status of a namespace's syncer from all its Services.
@@ -410,9 +444,10 @@ class DerivedSyncers:
         if not self._sources.knows_services_of(key[0]):
             why = f"the Services of namespace {key[0]} have not been read yet: nothing is changed before"
             unread = Problem(Reason.NAMESPACE_NOT_READ, why).with_remedy(REMEDIES)
-            return SyncerResult(
-                parent, Report(None, unread, is_synced=False, synced=unread), again_seconds=SUM_SECONDS
-            )
+            status = parent.get("status") or {}
+            counts = {name: int(status.get(name) or 0) for name in ("desired", "registered")}
+            report = Report(None, unread, is_synced=False, synced=unread, **counts)
+            return SyncerResult(parent, report, again_seconds=SUM_SECONDS)
         if has_annotation(parent, RELEASE_ANNOTATION):
             self._release(parent, derived)
         concerned = set[SyncerKey]()
@@ -455,7 +490,7 @@ class DerivedSyncers:
             elif leaves:
                 problem = Problem(Reason.LEAVING, "it joins no more; its EurekaSyncer goes within a minute")
             else:
-                problem = Problem(Reason.LEAVING, "it joins no more, and its EurekaSyncer is kept")
+                problem = None  # kept: its own conditions tell
             yield state_of(split_derived_name(key[1])[1], item, problem)
 
     @staticmethod
@@ -528,6 +563,11 @@ def report_of(parent: Object, states: list[ServiceState]) -> Report:
         names=frozenset(),
         services=counts,
     )
+
+
+def _is_away(error: KubernetesError) -> bool:
+    """Return True if the API server, or a webhook, did not answer or failed; False for a refusal."""
+    return error.status_code is None or error.status_code >= 500
 
 
 def _is_up_to_date(item: Object, wanted: Mapping[str, Any]) -> bool:

@@ -355,11 +355,11 @@ def test_credentials_that_no_server_accepts_for_a_while(scene: Scene) -> None:
 
         def is_refused(operator: LocalOperator = operator) -> bool:
             return isinstance(failure_of(operator.registry.condition()), RegistryDenied) and scene.said(
-                "reconcile of a syncer failed", f"shop/{operator.app}", "wants other credentials"
+                "failed to reconcile a syncer", f"shop/{operator.app}", "wants other credentials"
             )
 
         wait_until(is_refused, "the refusal", 10)
-    lines = [line for line in scene.log[said_before:] if "reconcile of a syncer failed" in line]
+    lines = [line for line in scene.log[said_before:] if "failed to reconcile a syncer" in line]
     assert [line for line in lines if "wants other credentials" not in line] == []
     scene.settle()
     assert scene.said("failed to read Eureka, retrying", "check eurekube:user and eurekube:password")

@@ -93,7 +93,7 @@ def test_it_says_that_its_credentials_are_refused(peering: ModelPeering, unique_
 
         def is_said() -> bool:
             return any(
-                "reconcile of a syncer failed" in line
+                "failed to reconcile a syncer" in line
                 and f"shop/{operator.app}" in line
                 and "wants other credentials" in line
                 for line in log

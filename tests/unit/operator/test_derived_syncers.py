@@ -354,7 +354,9 @@ def test_a_pause_reaches_a_service_that_the_api_server_refuses(api: Api) -> None
     api.parent(annotations=["port"], paused=False)
     api.ensure()
     assert api.item()["spec"] == {**before, "paused": False}
-    assert api.ensure() == []
+    api.ensure()
+    assert api.item()["spec"] == {**before, "paused": False}
+    assert [name for name, _ in api.refused] == ["rating"]
 
 
 def test_an_older_crd_lets_nothing_leave(api: Api, clock: Clock) -> None:
@@ -377,11 +379,18 @@ def test_a_syncer_that_must_not_remove_keeps_a_service_that_left(
     api.parent(**spec)
     api.no_service()
     api.ensure()
+    assert {**api.item()["spec"], **spec} == api.item()["spec"]
     clock.wait(LEAVE_SECONDS + 1)
     assert api.ensure() == []
-    assert api.reason() == "Leaving"
+    assert api.reason() != "Leaving"
     api.service(sync="false")
     assert api.ensure() == ([] if "paused" in spec else ["DELETE all.rating"])
+    if "paused" in spec:
+        api.service()
+        api.parent()
+        api.ensure()
+        clock.wait(LEAVE_SECONDS - 1)
+        assert api.ensure() == []  # the minute begins with the end of the pause
 
 
 def test_after_a_failure_of_the_api_server_one_write_is_tried(api: Api, clock: Clock) -> None:
@@ -394,13 +403,21 @@ def test_after_a_failure_of_the_api_server_one_write_is_tried(api: Api, clock: C
         api.derived.ensure(("shop", "all.s-0"))
     assert api.ensure(("shop", "all.s-1")) == []
     assert (("shop", "all.s-1"), RETRY_SECONDS) in api.later
+    api.later.clear()
+    assert api.ensure(("shop", "all.s-0")) == []
+    assert api.later == [(("shop", "all.s-0"), 2 * RETRY_SECONDS)]  # after the others
     clock.wait(RETRY_SECONDS)
     with pytest.raises(KubernetesError):
         api.derived.ensure(("shop", "all.s-1"))
     assert api.ensure(("shop", "all.s-2")) == []
+    api.refuses = lambda _method, name, _body: 403 if name == "all.s-0" else 0
+    clock.wait(RETRY_SECONDS)
+    with pytest.raises(KubernetesError):
+        api.derived.ensure(("shop", "all.s-0"))
+    assert api.ensure(("shop", "all.s-2")) == ["POST all.s-2"]  # a refusal is an answer
     api.refuses = lambda *_: 0
     clock.wait(RETRY_SECONDS)
-    for name in names:
+    for name in names[:2]:
         assert api.ensure(("shop", f"all.{name}")) == [f"POST all.{name}"]
 
 
@@ -411,11 +428,32 @@ def test_a_spec_that_a_webhook_changes_is_not_sent_at_each_event(api: Api, clock
     api.stores = lambda item: merged(item, {"spec": {"homePagePath": "/hook"}})
     api.service(sync="service")
     assert api.ensure() == ["PATCH all.rating"]
-    assert api.ensure() == ["PATCH all.rating"]
     assert api.ensure() == []
-    assert api.reason() == "ServiceRefused"
+    report = api.reconcile().report
+    assert report is not None
+    assert (report.synced.reason, report.synced.remedy) == (
+        "ServiceRefused",
+        "exempt EurekaSyncers from that webhook, or upgrade the CRD",
+    )
     clock.wait(REFUSED_SECONDS)
     assert api.ensure() == ["PATCH all.rating"]
+    api.stores = lambda item: item
+    clock.wait(REFUSED_SECONDS)
+    assert api.ensure() == ["PATCH all.rating"]
+    assert api.reason() == "Joining"
+    api.service(sync="false")
+    assert api.ensure() == ["DELETE all.rating"]
+
+
+def test_a_refused_service_leaves_at_once(api: Api) -> None:
+    """A refusal of its spec does not hold up a person's ``false``."""
+    api.refuses = lambda _method, _name, body: 422 if body.get("spec", {}).get("port") == "80 80" else 0
+    api.service(sync="true", port="http")
+    api.ensure()
+    api.service(sync="true", port="80 80")
+    api.ensure()
+    api.service(sync="false")
+    assert api.ensure() == ["DELETE all.rating"]
 
 
 def test_a_copy_under_another_name_is_a_persons_own(api: Api) -> None:
