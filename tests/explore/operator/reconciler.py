@@ -118,7 +118,9 @@ class Replica:
             )
             for name, connection in settings.connections.items()
         }
-        self._sources = Sources(access, self._cluster, (), self.add, self._is_overwritten)
+        self._sources = Sources(
+            access, self._cluster, (), self.add, self._is_overwritten, enqueue_later=self.add
+        )
         drain_check = DrainCheck(access, self._sources, 0, self.add)
         self._reconciler = Reconciler(
             settings,

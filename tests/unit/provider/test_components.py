@@ -326,7 +326,7 @@ def test_several_are_made_at_a_time_each_for_its_own_stack(engine: FakeEngine) -
         (
             SYNCER,
             {"namespace": "shop"},
-            "Syncer 'eurekube': app or matchLabels must say which Service is meant",
+            "Syncer 'eurekube': app, matchLabels, service or services must say which Service is meant",
         ),
         (OPERATOR, {"eurekaUrls": ["a", True]}, "Operator 'eurekube': eurekaUrls[1] must be a text"),
         (OPERATOR, {"eurekaUrls": URLS, "clusterName": [1]}, "clusterName must be a text"),

@@ -767,7 +767,7 @@ def test_the_other_stacks_render_too(stack: str) -> None:
         ),
         (
             ["--config", 'eurekube:syncers=[{"name":"a","namespace":"b"}]'],
-            "'a': app or match_labels must say",
+            "'a': app, match_labels, service or services must say",
         ),
         (
             ["--config", 'eurekube:syncers=[{"name":"a","namespace":"b","vip":"c"}]'],
