@@ -250,14 +250,14 @@ class Reason(StrEnum):
     """
 
     LEAVING = "Leaving"
-    """Of a namespace's syncer: a Service joins no more. Its syncer is deleted after a minute, or at once if
-    its annotation says so; a paused or UpsertOnly syncer keeps it.
+    """Of a namespace's syncer: a Service joins no more, and the operator deletes the Service's syncer: after a
+    minute, or at once with the annotation ``eurekube.io/sync: "false"``.
     """
 
     SERVICE_REFUSED = "ServiceRefused"
-    """Of a namespace's syncer: an annotation of a Service has a value that its field does not take, the name
-    of its syncer is taken, or the API server stores another spec. The Service stays as it is, and the others
-    are served.
+    """Of a namespace's syncer: an annotation of a Service has a value that its field does not take, another
+    EurekaSyncer has the name of the Service's syncer, or the API server stores another spec. The Service stays
+    as it is, and the others are served.
     """
 
     NOT_SERVED = "NotServed"
