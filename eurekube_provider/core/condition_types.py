@@ -250,14 +250,14 @@ class Reason(StrEnum):
     """
 
     LEAVING = "Leaving"
-    """Of a namespace's syncer: a Service joins no more, and the operator deletes the Service's syncer: after a
-    minute, or at once with the annotation ``eurekube.io/sync: "false"``.
+    """Of a namespace's syncer: a Service joins no more, and the operator deletes the Service's syncer: after
+    a minute, or at once with the annotation ``eurekube.io/sync: "false"``.
     """
 
     SERVICE_REFUSED = "ServiceRefused"
     """Of a namespace's syncer: an annotation of a Service has a value that its field does not take, another
-    EurekaSyncer has the name of the Service's syncer, or the API server stores another spec. The Service stays
-    as it is, and the others are served.
+    EurekaSyncer has the name of the Service's syncer, or the API server stores another spec. The Service
+    stays as it is, and the others are served.
     """
 
     NOT_SERVED = "NotServed"

@@ -29,8 +29,8 @@ class ServiceEvent(StrEnum):
     """Reasons of Events about a Service that joins a namespace's syncer."""
 
     SYNC_REFUSED = "SyncRefused"
-    """An annotation has a value that its field does not take, or the name of its syncer is taken: the Service
-    stays as it is.
+    """An annotation has a value that its field does not take, another EurekaSyncer has the name of the
+    Service's syncer, or the API server stores another spec: the Service stays as it is.
     """
 
 
