@@ -498,7 +498,7 @@ def test_a_removal_that_is_denied_is_said_once_and_tried_again(
     registry.let_lapse(instance("a"))  # as each reconcile of its syncer does
     wait_until(lambda: len(tries) >= 6, "two more", SECONDS)
     assert min(later - one for one, later in itertools.pairwise(tries)) >= 0.5
-    (said,) = [vars(one) for one in caplog.records if "not removed" in one.message]
+    (said,) = [vars(one) for one in caplog.records if "failed to remove" in one.message]
     assert "its ACL must let our user do so" in said["error"]
     assert ids(other) == {"a"}
     other.client.set_acls(service, OPEN_ACL_UNSAFE)

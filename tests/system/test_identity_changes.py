@@ -289,7 +289,7 @@ def test_a_start_while_the_api_is_silent_costs_no_registration(lapsing: Lab, tmp
                 def page(path: str) -> str:
                     return requests.get(f"http://127.0.0.1:{web}{path}", timeout=10).text
 
-                wait_for(lambda: "renewing the cluster's instances in Eureka" in blind.text(), "renewals")
+                wait_for(lambda: "renewing the cluster's instances" in blind.text(), "renewals")
                 wait_for(lambda: "eurekube_blind_renewals 3.0" in page("/metrics"), "the metric")
                 for path in ("/readyz", "/", "/status.json"):
                     assert f"3 instances that Eureka shows as the cluster {name}" in page(path), path
@@ -305,7 +305,7 @@ def test_a_start_while_the_api_is_silent_costs_no_registration(lapsing: Lab, tmp
                     process.restart()  # they would come back with a back-off
             wait_for(lambda: "became the leader" in blind.text(), "a leader")
             wait_for(lambda: "eurekube_blind_renewals 0.0" in page("/metrics"), "the end of it")
-            assert "ended the renewals without the Kubernetes API" in blind.text()
+            assert "stopped renewing without the Kubernetes API" in blind.text()
             cluster.deployment(change.namespace, change.app, 4)
             change.awaited(4)
         assert callers.fewest == {change.app.upper(): 3}

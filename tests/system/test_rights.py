@@ -15,7 +15,14 @@ from pathlib import Path
 import pytest
 
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import NAMESPACES, REFRESHES, SYNCERS, KubeAccess
+from eurekube_provider.kube.access import (
+    MERGE_PATCH,
+    NAMESPACES,
+    REFRESHES,
+    SERVICES,
+    SYNCERS,
+    KubeAccess,
+)
 from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election, pulumi_stack
 from eurekube_provider.operator.selfcheck import Verdict, check_kubernetes
 from lab import Lab
@@ -141,6 +148,24 @@ def test_everything_that_it_may_is_used_and_nothing_else(
         status = (cluster.get(REFRESHES, app, SERVED) or {}).get("status") or {}
         return str(next((one["reason"] for one in status.get("conditions") or ()), ""))
 
+    joined = {"metadata": {"annotations": {"eurekube.io/sync": "true"}}}
+    left = {"metadata": {"annotations": {"eurekube.io/sync": "false"}}}
+    selector = {"services": "Annotated"}
+    spec = {"mode": "pod", "selector": selector}
+    metadata = {"namespace": SERVED, "name": "all"}
+    cluster.apply(
+        SYNCERS,
+        {"apiVersion": "eurekube.io/v1alpha1", "kind": "EurekaSyncer", "metadata": metadata, "spec": spec},
+    )
+    for change, is_there in ((joined, True), (left, False)):
+        path = SERVICES.path(SERVED, other)
+        cluster.access.request("PATCH", path, body=change, content_type=MERGE_PATCH)
+        wait_for(
+            lambda is_there=is_there: (cluster.get(SYNCERS, f"all.{other}", SERVED) is not None) is is_there,  # type: ignore[misc]
+            "the derived syncer",
+            PATIENCE_SECONDS,
+        )
+    cluster.delete(SYNCERS, "all", SERVED)
     wait_for(lambda: refusal() == "UnknownTarget", "UnknownTarget", PATIENCE_SECONDS)
     cluster.delete(REFRESHES, app, SERVED)
     for name in (app, other):
