@@ -1,5 +1,5 @@
-"""The operators of a cluster, as their Leases and Eureka show them: the leaders, and syncers without one.
-Pure.
+"""The operators of a cluster, as their Leases and Eureka show them: who leads, and faults such as no leader,
+two operators for one namespace, or syncers that no operator watches. Pure.
 """
 
 from __future__ import annotations

@@ -49,7 +49,9 @@ class OperatorProcess(Protocol):
 
 
 class Stage(Protocol):
-    """The servers of the demo, and the commands that deploy the program to them."""
+    """The environment of the demo: Kubernetes with the workload, Eureka, and the commands that deploy the
+    stack and start an operator.
+    """
 
     @property
     def opening(self) -> Sequence[str]:

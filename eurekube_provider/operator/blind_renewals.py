@@ -100,7 +100,7 @@ class BlindRenewals:
         for registry in registries.values():  # which may wait for a Eureka that hangs
             threading.Thread(target=registry.stop, name="blind-renewals-end", daemon=True).start()
         if registries and not was_stopped:
-            _log.info("ended the renewals without the Kubernetes API")
+            _log.info("stopped renewing without the Kubernetes API: an operator leads, or this process ends")
 
     @property
     def count(self) -> int:

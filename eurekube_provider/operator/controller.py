@@ -173,7 +173,10 @@ class Controller:
                 self._begin(name)
 
     def lead(self) -> None:
-        """Reconcile every syncer, and what deleted syncers left behind; call after :meth:`take_over`.
+        """Queue every syncer, and what deleted syncers left behind, for the workers; call after
+        :meth:`take_over`. Return at once.
+
+        A Eureka whose take-over has not finished begins when it has.
 
         Syncers that changed last come first: nobody has reconciled those changes yet.
         """
@@ -270,7 +273,7 @@ class Controller:
             except LeadershipLost as error:
                 self._queue.add_after(key, 1.0)  # by then the queue is paused, or all is reconciled again
                 _log.info(
-                    "stopped reconciling a syncer: this replica no longer leads",
+                    "postponed reconciling a syncer: this replica may not lead any more",
                     extra={"syncer": "/".join(key), "error": str(error)},
                 )
             except Exception:  # noqa: BLE001 - one syncer must not stop the others

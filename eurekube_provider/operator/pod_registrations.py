@@ -82,7 +82,7 @@ class PodRegistrations:
             pods = {pod["metadata"]["name"]: pod for pod in self._pods(namespace, [one for one, _ in asked])}
         except KubernetesError as error:
             _log.warning(
-                "failed to list pods that may register themselves",
+                "failed to read pods that may have registered themselves, retrying",
                 extra={"syncer": "/".join(key), "error": str(error)},
             )
         soon = elapsed_seconds() + RECHECK_SECONDS

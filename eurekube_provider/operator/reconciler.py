@@ -376,7 +376,7 @@ class Reconciler:
             " they are removed as soon as the registry answers and allows it, if they have not lapsed by then"
         )
         extra = {"syncer": "/".join(decided.situation.key), "left": len(left), "reason": why}
-        _log.warning("released a deleted syncer", extra=extra)
+        _log.warning("released a deleted syncer without deregistering its instances", extra=extra)
         return Ended(tuple(left), left_behind=note)
 
     def _release(self, decided: Decided) -> KubernetesError | None:

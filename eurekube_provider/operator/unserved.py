@@ -143,11 +143,11 @@ class UnservedSyncers:
                     if str(error) != self._failure:
                         self._failure = str(error)
                         _log.warning(
-                            "failed to check whether syncers in other namespaces are served",
+                            "failed to check whether syncers in other namespaces are served, retrying",
                             extra={"error": str(error)},
                         )
                 except Exception:  # noqa: BLE001 - the thread must look again
-                    _log.exception("failed to check whether syncers in other namespaces are served")
+                    _log.exception("failed to check whether syncers in other namespaces are served, retrying")
             else:
                 for known in (self._since, self._said, self._served):
                     known.clear()

@@ -149,7 +149,10 @@ def test_an_operator_starts_and_works_beside_a_faulty_server(
 
 
 def run(command: list[str], environment: dict[str, str]) -> tuple[int, str, float]:
-    """Run a command; return exit code, output and duration in seconds."""
+    """Run the eurekube CLI with these arguments; return exit code, output and duration in seconds.
+
+    :param environment: replaces all inherited variables ``EUREKA_*``.
+    """
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "eurekube_provider.cli.main", *command],

@@ -262,7 +262,7 @@ class Triggers:
             return
         except LeadershipLost as error:
             _log.info(
-                "stopped checking a StackRefresh: this replica no longer leads",
+                "postponed checking a StackRefresh: this replica may not lead any more",
                 extra={"refresh": "/".join(key), "error": str(error)},
             )
         except KubernetesError as error:

@@ -30,7 +30,7 @@ class Configured:
 
 
 def connection(name: str = "default", environment: dict[str, str] | None = None, **config: Any) -> Connection:
-    """Return the connection of this name; objects in the configuration are JSON texts."""
+    """Return the connection of this name; values that are not texts are encoded as JSON, as by Pulumi."""
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in config.items()}
     return configured_connection(Configured(texts, environment or {}), name=name)
 
