@@ -445,8 +445,14 @@ class DerivedSyncers:
             why = f"the Services of namespace {key[0]} have not been read yet: nothing is changed before"
             unread = Problem(Reason.NAMESPACE_NOT_READ, why).with_remedy(REMEDIES)
             status = parent.get("status") or {}
-            counts = {name: int(status.get(name) or 0) for name in ("desired", "registered")}
-            report = Report(None, unread, is_synced=False, synced=unread, **counts)
+            report = Report(
+                None,
+                unread,
+                is_synced=False,
+                synced=unread,
+                desired=int(status.get("desired") or 0),
+                registered=int(status.get("registered") or 0),
+            )
             return SyncerResult(parent, report, again_seconds=SUM_SECONDS)
         if has_annotation(parent, RELEASE_ANNOTATION):
             self._release(parent, derived)
