@@ -75,8 +75,6 @@ SHOWN_SECONDS = 5.0
 _SAFEGUARDS = ("paused", "policy")
 """Fields that protect instances, and reach a derived syncer whatever else is wrong with its Service."""
 
-_WOULD_CREATE = "dry run: would create a derived syncer"
-
 _ORPHAN = "orphan"
 """The finalizer of ``kubectl delete --cascade=orphan``: derived syncers stay, as a person's own."""
 
@@ -174,7 +172,7 @@ class DerivedSyncers:
                 return self._delete(item, parent) if self._may_write(key) else None
             return None
         if not self._is_prepared(parent) or not self._sources.knows_services_of(key[0]):
-            return None if item is not None else SyncerResult()
+            return _as_it_stands(item)
         service = self._sources.service(key[0], service_name)
         membership = membership_of(parent, service)
         if membership is Membership.MEMBER and service is not None:
@@ -210,7 +208,7 @@ class DerivedSyncers:
         if not self._may_write(key, wanted):
             if item is not None:
                 self._copy_safeguards(key, item, parent)
-            return None if item is not None else SyncerResult()
+            return _as_it_stands(item)
         try:
             answer = self._write(item, wanted)
         except KubernetesError as error:
@@ -227,7 +225,7 @@ class DerivedSyncers:
             return self._refuse_spec(key, service, item, wanted, why, remedy)
         self._clear_refusal(key)
         if not self._access.sends_writes:
-            return None if item is not None else SyncerResult()
+            return _as_it_stands(item)
         if item is not None and item.get("spec") == wanted["spec"]:
             return None  # of a change of labels alone no event leads here again
         return None if self._is_seen(key, wanted) else SyncerResult()
@@ -251,12 +249,15 @@ class DerivedSyncers:
             self._sources.enqueue_later(key, wait_seconds)
         return wait_seconds <= 0
 
-    def _send(self, method: str, path: str, body: Object, content_type: str = "application/json") -> Object:
+    def _send(
+        self, method: str, key: tuple[str] | SyncerKey, body: Object, content_type: str = "application/json"
+    ) -> Object:
         """Send one write with a short time-out: a worker of a registry waits for it.
 
+        :param key: the syncer's namespace and name; the namespace alone to create one.
         :raises KubernetesError: the write failed.
         """
-        namespace = path.partition("/namespaces/")[2].partition("/")[0]
+        namespace, path = key[0], SYNCERS.path(*key)
         try:
             answer = self._access.request(
                 method, path, body=body, content_type=content_type, timeout_seconds=WRITE_SECONDS
@@ -267,6 +268,16 @@ class DerivedSyncers:
             raise
         self._end_hold(namespace)
         return answer
+
+    def _patch(self, item: Object, metadata: Object, spec: Object | None = None) -> Object:
+        """Change a syncer, unless another one has its name by now.
+
+        :raises KubernetesError: the write failed.
+        """
+        body: dict[str, Any] = {"metadata": {"uid": item["metadata"].get("uid"), **metadata}}
+        if spec is not None:
+            body["spec"] = spec
+        return self._send("PATCH", key_of(item), body, MERGE_PATCH)
 
     def _end_hold(self, namespace: str) -> None:
         with self._lock:
@@ -281,9 +292,8 @@ class DerivedSyncers:
         changes = {field: value for field, value in spec.items() if there.get(field) != value}
         if not changes or not self._may_write(key):
             return
-        body = {"metadata": {"uid": item["metadata"].get("uid")}, "spec": changes}
         try:
-            self._send("PATCH", SYNCERS.path(*key), body, MERGE_PATCH)
+            self._patch(item, {}, changes)
         except KubernetesError as error:
             extra = {"syncer": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS}
             _log.warning("failed to pause a derived syncer or to change its policy, retrying", extra=extra)
@@ -291,26 +301,23 @@ class DerivedSyncers:
 
     def _write(self, item: Object | None, wanted: Mapping[str, Any]) -> Object | None:
         """Create or change a derived syncer; return it as it is stored, None where that is not known yet."""
-        namespace, name = key_of(wanted)
-        extra = {"syncer": f"{namespace}/{name}"}
+        key, is_dry = key_of(wanted), not self._access.sends_writes
+        extra = {"syncer": "/".join(key)}
         if item is None:
             try:
-                answer = self._send("POST", SYNCERS.path(namespace), wanted)
+                answer = self._send("POST", key[:1], wanted)
             except KubernetesError as error:
                 if error.status_code != 409:
                     raise
                 return None  # it exists already, and the watch is about to show it
-            _log.info("created a derived syncer" if self._access.sends_writes else _WOULD_CREATE, extra=extra)
+            said = "dry run: would create a derived syncer" if is_dry else "created a derived syncer"
+            _log.info(said, extra=extra)
             return answer
-        body = {
-            "metadata": {"uid": item["metadata"].get("uid"), **_marks_patch(wanted)},
-            "spec": merge_patch(item.get("spec") or {}, wanted["spec"]),
-        }
-        answer = self._send("PATCH", SYNCERS.path(namespace, name), body, MERGE_PATCH)
-        if self._access.sends_writes:
-            return answer
-        _log.info("dry run: would change a derived syncer", extra=extra)
-        return None
+        answer = self._patch(item, _marks_patch(wanted), merge_patch(item.get("spec") or {}, wanted["spec"]))
+        if is_dry:
+            _log.info("dry run: would change a derived syncer", extra=extra)
+            return None
+        return answer
 
     def _is_seen(self, key: SyncerKey, wanted: Mapping[str, Any]) -> bool:
         """Wait, in a single pass, until the watch shows a syncer as it was written."""
@@ -347,7 +354,7 @@ class DerivedSyncers:
         if before is None or before.problem != refusal.problem:
             self._report(service, refusal.problem)
             self._enqueue_parent(key)
-        return None if item is not None else SyncerResult()
+        return _as_it_stands(item)
 
     def _clear_refusal(self, key: SyncerKey) -> None:
         with self._lock:
@@ -406,7 +413,7 @@ class DerivedSyncers:
             if self._lacks_force_delete(item, parent):
                 self._annotate(item, FORCE_DELETE_ANNOTATION)
             body = {"preconditions": {"uid": item["metadata"].get("uid")}}
-            self._send("DELETE", SYNCERS.path(*key), body)
+            self._send("DELETE", key, body)
         except KubernetesError as error:
             if error.status_code not in (404, 409):
                 raise
@@ -517,12 +524,10 @@ class DerivedSyncers:
                     self._leaving[key] = time.monotonic()
             if braked.get("status") == "True":
                 self._annotate(item, RELEASE_ANNOTATION)
-        body = {"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}
-        self._send("PATCH", SYNCERS.path(*key_of(parent)), body, MERGE_PATCH)
+        self._patch(parent, {"annotations": {RELEASE_ANNOTATION: None}})
 
     def _annotate(self, item: Object, annotation: str) -> None:
-        body = {"metadata": {"uid": item["metadata"].get("uid"), "annotations": {annotation: "now"}}}
-        self._send("PATCH", SYNCERS.path(*key_of(item)), body, MERGE_PATCH)
+        self._patch(item, {"annotations": {annotation: "now"}})
 
     def _end(self, parent: Object, derived: Mapping[SyncerKey, Object | None]) -> SyncerResult:
         """Remove the finalizer of a deleted namespace's syncer once no derived syncer is left."""
@@ -569,6 +574,11 @@ def report_of(parent: Object, states: list[ServiceState]) -> Report:
         names=frozenset(),
         services=counts,
     )
+
+
+def _as_it_stands(item: Object | None) -> SyncerResult | None:
+    """Return the result by which an existing syncer is reconciled as it stands, and a missing one is not."""
+    return None if item is not None else SyncerResult()
 
 
 def _is_away(error: KubernetesError) -> bool:

@@ -314,7 +314,7 @@ def test_a_mirror_may_not_be_called_by_more_than_a_label_holds(cluster: Cluster)
 
 
 def test_a_namespaces_syncer_stays_one(cluster: Cluster) -> None:
-    """What it made would be left, or what it has registered itself; and its name is part of others."""
+    """Its derived syncers or its instances would be left behind, and its name is part of their names."""
     assert create(cluster, NAMESPACE, name="a" * 63)["metadata"]["name"] == "a" * 63
     with pytest.raises(KubernetesError, match=_LONG_NAME_OF_A_SYNCER):
         create(cluster, NAMESPACE, name="a" * 64)

@@ -285,7 +285,7 @@ NAMESPACE = {"selector": {"services": "All"}}
 def test_a_namespaces_syncer_is_shown_where_no_other_tells(
     status_: dict[str, Any], deleted: bool, state: str | None
 ) -> None:
-    """What is wrong with a Service, its own syncer says; but a Service that is refused has none."""
+    """A derived syncer reports the fault of its Service; a refused Service has no derived syncer."""
     item = syncer("all", status_, deleted, **NAMESPACE)
     found = compare(KubernetesInventory(CLUSTER, [item]), {"default": []})
     assert [(one.application, str(one.state)) for one in found] == ([("*", state)] if state else [])

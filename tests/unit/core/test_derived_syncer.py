@@ -86,7 +86,7 @@ FULL = {
 
 
 def test_only_listed_annotations_count() -> None:
-    """Who may write a Service is not who may write a syncer."""
+    """The author of a Service sets only the fields that the author of the syncer listed."""
     assert derived_syncer(parent(), service(**{**FULL, "sync": "pod"}))["spec"] == {
         "mode": "pod",
         "selector": {"service": "rating"},

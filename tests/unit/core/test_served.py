@@ -73,7 +73,7 @@ def test_who_is_served(there: list[Instance], registered: int, was_there: bool, 
 
 
 def test_a_namespaces_syncer_has_nothing_itself() -> None:
-    """What it counts is that of others, which tell themselves."""
+    """It counts the instances of derived syncers, which report by themselves."""
     item = {**syncer(registered=3), "spec": {"selector": {"services": "All"}}}
     assert why_not_served(item, [], NOW, was_there=True) is None
 

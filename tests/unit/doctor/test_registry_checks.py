@@ -437,7 +437,7 @@ def test_a_patch_is_for_what_a_person_writes() -> None:
 
 
 def test_a_namespaces_syncer_is_found_where_a_service_is_refused() -> None:
-    """What is wrong with the others, their own syncers say."""
+    """The derived syncers report the faults of the other Services."""
     conditions = [
         {"type": kind, "status": "False", "reason": "x", "message": "y"} for kind in ("Ready", "Synced")
     ]

@@ -285,7 +285,7 @@ def test_a_service_that_says_nothing_leaves_after_a_minute(api: Api, lost: str, 
 
 
 def test_a_service_that_is_there_after_all_does_not_leave(api: Api) -> None:
-    """What was watched may be old: the API server is asked before something is taken from callers."""
+    """The watched copy may be old: the API server is asked before instances leave."""
     api.service(sync="true")
     api.ensure()
     api.service(lives=False, sync="false")
