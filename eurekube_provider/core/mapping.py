@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
 
 from eurekube_provider.core.address_families import in_first_family
 from eurekube_provider.core.addresses import Address, node_addresses, service_address
 from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.errors import InvalidInstance
+from eurekube_provider.core.host_ports import HOST_PORT, PodOnHostByName, at_host_ports
+from eurekube_provider.core.host_ports import UNREAD as UNREAD_PODS
 from eurekube_provider.core.identity import (
     CLUSTER_UID_KEY,
     LEAVING_KEY,
@@ -43,12 +44,12 @@ from eurekube_provider.core.objects import (
     publishes_not_ready,
     qualified,
 )
-from eurekube_provider.core.ports import Ports, choose_ports, chosen_ports, with_further_ports
+from eurekube_provider.core.ports import PortNumber, Ports, choose_ports, chosen_ports, with_further_ports
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.service_choice import choose_services
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, PortReference, Syncer
 from eurekube_provider.core.text import check_instance_id, check_metadata, value_problem
-from eurekube_provider.core.wording import counted
+from eurekube_provider.core.wording import counted, listed
 
 LabelsOfPod = Callable[[str], Mapping[str, str]]
 """A function that returns the labels of a pod by the pod's name; none for an unknown pod."""
@@ -72,8 +73,8 @@ class Desired:
     :param metadata_left_out: sentences on metadata, or health checks, that instances lack.
     :param has_endpoints: True if the Services have endpoints that are not terminating.
     :param standing: by the place in an instance's id (:func:`.identity.endpoint_of`), the status of a whole
-        Service whose address or port is not known: if the Service is registered, callers must not call it
-        while it is not ready.
+        Service, or of a pod on its node, whose address or port is not known: if it is registered, callers
+        must not call it while it is not ready.
     :param aside: the Services that the selector finds and that are not the one meant, with their
         EndpointSlices.
     :param undecided: where nobody can tell which Service is meant, the instances of each, the fewest first,
@@ -114,11 +115,12 @@ class Desired:
         if not self.aside:
             return frozenset()
         endpoints = {
-            (endpoint_name(endpoint), port.get("port"))
+            (endpoint_name(endpoint), port.get(number))
             for _, slices in self.aside
             for one in slices
             for endpoint in one.get("endpoints") or ()
             for port in one.get("ports") or ()
+            for number in ("port", HOST_PORT)
         }
         wholes = {f"{service['metadata']['name']}.svc" for service, _ in self.aside}
         found = set()
@@ -137,6 +139,7 @@ def desired_instances(
     *,
     nodes: Iterable[Object] | None = None,
     labels_of_pod: LabelsOfPod | None = None,
+    pod_on_host: PodOnHostByName | None = None,
     mapped: MappingCache | None = None,
 ) -> Desired:
     """Map a syncer's Services and EndpointSlices to the instances that it wants in Eureka.
@@ -147,6 +150,8 @@ def desired_instances(
         :attr:`Syncer.needs_nodes`.
     :param labels_of_pod: returns a pod's labels; None as long as the pods have not been read. Used only where
         :attr:`Syncer.needs_pods`.
+    :param pod_on_host: returns a pod's host ports; None as long as the pods have not been read. Used only
+        where :attr:`Syncer.needs_host_ports`.
     :param mapped: the result of an earlier mapping, which is brought up to date.
     """
     selected = [one for one in services if syncer.selector.selects(one)]
@@ -156,6 +161,11 @@ def desired_instances(
     if syncer.needs_pods and labels_of_pod is None:
         sentence = "the labels of the pods have not been read yet: nothing is changed before"
         return Desired(problems=(Problem(Reason.PODS_NOT_READ, sentence),))
+    if syncer.needs_host_ports:
+        if pod_on_host is None:
+            sentence = "the host ports of the pods have not been read yet: nothing is changed before"
+            return Desired(problems=(Problem(Reason.PODS_NOT_READ, sentence),))
+        slices, mapped = at_host_ports(slices, pod_on_host), None
     choice = choose_services(syncer, selected, slices)
     if mapped is not None:
         mapped.forget_others(map(qualified, choice.services))
@@ -220,6 +230,13 @@ def _together(parts: Sequence[Desired]) -> Desired:
     """
     instances: dict[str, Instance] = {}
     terminating = frozenset[str]().union(*(part.terminating for part in parts))
+    standing = {
+        place: status
+        for wanted in (Status.DOWN, Status.UP)
+        for part in parts
+        for place, status in part.standing.items()
+        if status is wanted
+    }
     for part in parts:
         for instance in part.instances:
             other = instances.get(instance.instance_id)
@@ -232,6 +249,7 @@ def _together(parts: Sequence[Desired]) -> Desired:
         any(part.is_repacked for part in parts),
         tuple(dict.fromkeys(sentence for part in parts for sentence in part.left_out)),
         any(part.has_endpoints for part in parts),
+        standing,
         metadata_left_out=tuple(dict.fromkeys(said for part in parts for said in part.metadata_left_out)),
     )
 
@@ -306,7 +324,8 @@ def leaving(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
 
 
 def standing(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
-    """Return registered instances of a Service whose address or port is not known, with the present status.
+    """Return registered instances of a Service, or a pod, whose address or port is not known, with the
+    present status.
 
     Everything else in the instances is kept.
     """
@@ -316,8 +335,9 @@ def standing(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
         status = next(
             (
                 status
-                for (service, of), status in desired.standing.items()
-                if of == namespace and f"{place}.".startswith(f"{service}.")
+                for (name, of), status in desired.standing.items()
+                if of == namespace
+                and (place == name or (name.endswith(".svc") and place.startswith(f"{name}.")))
             ),
             None,
         )
@@ -346,7 +366,23 @@ def _pod_instances(
     terminating: set[str] = set()
     parts: dict[str, tuple[Object, SliceMapping]] = {}
     addressed, left_out = in_first_family(service, slices)
+    unread = [one for one in addressed if UNREAD_PODS in one]
+    standing = {
+        (pod_of(endpoint), syncer.selector.namespace): Status.UP if is_ready(endpoint) else Status.DOWN
+        for one in unread
+        for endpoint in one["endpoints"]
+        if not is_terminating(endpoint)
+    }
+    if standing:
+        names = listed(sorted(name for name, _ in standing), 3)
+        sentence = (
+            f"of Service {where}, pods that were not read yet, or have other addresses than their endpoints:"
+            f" {names}; their instances, and those that nobody wants, stay as they are registered"
+        )
+        problems[Problem(Reason.POD_NOT_READ, sentence)] = None
     for endpoint_slice in addressed:
+        if UNREAD_PODS in endpoint_slice:
+            continue
         name = endpoint_slice["metadata"]["name"]
         before = known.get(name)
         if before is not None and before[0] is endpoint_slice:
@@ -384,9 +420,11 @@ def _pod_instances(
     others = [one for one in problems if one.reason != ConditionType.NO_PORT]
     if lacking and any(part.ports for _, part in parts.values()):
         # Of another application behind the Service, say.
-        left_out += _without_port(where, port, parts.values())
+        wanted = f"the TCP port {port}" if port is not None else "a TCP port"
+        wanted = f"a hostPort for {wanted}" if syncer.needs_host_ports else wanted
+        left_out += _without_port(where, wanted, parts.values())
         problems = dict.fromkeys(others)
-    elif lacking and port != syncer.port:
+    elif lacking and port != syncer.port and not syncer.needs_host_ports:
         problems = dict.fromkeys([_no_pod_has(port, where), *others])
     return Desired(
         tuple(instances.values()),
@@ -396,6 +434,7 @@ def _pod_instances(
         syncer.not_ready is NotReady.DOWN and are_different,
         tuple(left_out),
         bool(instances) or _has_endpoints(slices),
+        standing,
         metadata_left_out=(*_without_further_ports(where, parts.values()), *unfit),
     )
 
@@ -422,11 +461,11 @@ def _no_pod_has(port: PortReference | None, service: str) -> Problem:
     )
 
 
-def _without_port(
-    service: str, port: PortReference | None, parts: Collection[tuple[Object, SliceMapping]]
-) -> list[str]:
+def _without_port(service: str, wanted: str, parts: Collection[tuple[Object, SliceMapping]]) -> list[str]:
     """Return a sentence with the number of endpoints that lack the port which callers use; none if none
     does.
+
+    :param wanted: the port, in words.
     """
     served = {endpoint_name(endpoint) for one, part in parts if part.ports for endpoint in one["endpoints"]}
     count = sum(
@@ -435,7 +474,6 @@ def _without_port(
         if not part.ports
         for endpoint in one["endpoints"]
     )
-    wanted = f"the TCP port {port}" if port is not None else "a TCP port"
     return [f"{counted(count, 'endpoint')} of Service {service} without {wanted}"] if count else []
 
 
@@ -462,10 +500,11 @@ def _slice_instances(
     before: SliceMapping,
 ) -> SliceMapping:
     where = f"EndpointSlice {qualified(endpoint_slice)} of Service {service}"
-    ports = choose_ports(endpoint_slice.get("ports"), port, syncer.secure_port, where)
+    offered, registered = endpoint_slice.get("ports"), _registered_number(syncer)
+    ports = choose_ports(offered, port, syncer.secure_port, where, registered)
     if isinstance(ports, Problem):
         return SliceMapping({}, {ports: None}, frozenset())
-    ports = with_further_ports(ports, endpoint_slice.get("ports"), syncer)
+    ports = with_further_ports(ports, offered, syncer, registered)
     of_ports = dict(ports.metadata)
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
@@ -567,8 +606,10 @@ def _service_instance(
     return Desired(tuple(instances), has_endpoints=has_endpoints, metadata_left_out=(*lacking, *unfit))
 
 
-def _registered_number(syncer: Syncer) -> Literal["port", "nodePort"]:
-    """Return which number of a Service's port is registered, in mode service."""
+def _registered_number(syncer: Syncer) -> PortNumber:
+    """Return which number of a port is registered."""
+    if syncer.mode is Mode.POD:
+        return "hostPort" if syncer.needs_host_ports else "port"
     return "nodePort" if syncer.advertise is Advertise.NODE_PORT else "port"
 
 

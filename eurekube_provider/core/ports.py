@@ -14,6 +14,9 @@ from eurekube_provider.core.syncer import PortReference, Syncer
 
 NO_SECURE_PORT = shared_port(443, enabled=False)
 
+PortNumber = Literal["port", "nodePort", "hostPort"]
+"""The field of a port with the number that is registered: in a Service's spec, or in an EndpointSlice."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ports:
@@ -41,7 +44,7 @@ def choose_ports(
     port: PortReference | None,
     secure_port: PortReference | None,
     where: str,
-    number: Literal["port", "nodePort"] = "port",
+    number: PortNumber = "port",
 ) -> Ports | Problem:
     """Choose the ports that callers use.
 
@@ -75,7 +78,7 @@ def with_further_ports(
     chosen: Ports,
     ports: Iterable[Object] | None,
     syncer: Syncer,
-    number: Literal["port", "nodePort"] = "port",
+    number: PortNumber = "port",
 ) -> Ports:
     """Return the chosen ports with those that the syncer's metadata and its health check name.
 
@@ -172,11 +175,18 @@ def _port_named(tcp: list[Object], wanted: PortReference, field: str, where: str
     )
 
 
-def _number(item: Object, field: str, where: str) -> int | Problem:
+_NUMBER_IS_GIVEN_BY = {
+    "port": "each port has one",
+    "nodePort": "only Services of type NodePort or LoadBalancer do",
+    "hostPort": "the pods' containers must give one, at an address that callers can reach",
+}
+
+
+def _number(item: Object, field: PortNumber, where: str) -> int | Problem:
     if not item.get(field):
         return Problem(
             ConditionType.NO_PORT,
-            f"{where}: port {item['port']} has no {field}; only Services of type NodePort or LoadBalancer do",
+            f"{where}: port {item['port']} has no {field}; {_NUMBER_IS_GIVEN_BY[field]}",
         )
     return int(item[field])
 

@@ -83,7 +83,9 @@ class Mode(StrEnum):
 
 
 class Advertise(StrEnum):
-    """The kinds of addresses under which a Service can be registered, in mode service."""
+    """The kinds of addresses under which a Service can be registered, in mode service, or its pods, in mode
+    pod.
+    """
 
     AUTO = "Auto"
     """The first of load balancer, external IP and cluster IP that the Service has."""
@@ -93,6 +95,9 @@ class Advertise(StrEnum):
     NODE_PORT = "NodePort"
     CLUSTER_IP = "ClusterIP"
     CLUSTER_DNS = "ClusterDNS"
+
+    HOST_PORT = "HostPort"
+    """In mode pod: the node's address, and the ``hostPort`` of the pod's container."""
 
 
 class NotReady(StrEnum):
@@ -275,6 +280,11 @@ class Syncer:
         return self.mode is Mode.POD and bool(self.metadata_from_pod_labels)
 
     @property
+    def needs_host_ports(self) -> bool:
+        """True if the pods are registered at their nodes' addresses, which only whole pods have."""
+        return self.mode is Mode.POD and self.advertise is Advertise.HOST_PORT
+
+    @property
     def lease_problem(self) -> Problem | None:
         """The problem that instances may lapse while one replica of the operator takes over from another;
         None where they cannot.
@@ -384,6 +394,9 @@ class _SyncerReader:
             if problem := text_problem(spec.get(field_name) or ""):
                 raise self._error(f"spec.{field_name} {problem}")
         lease = spec.get("lease") or {}
+        advertise = self._choice("advertise", Advertise, Advertise.AUTO)
+        if mode is Mode.SERVICE and advertise is Advertise.HOST_PORT:
+            raise self._error("spec.advertise is HostPort, which is for mode pod: a Service has no host port")
         vip_address = spec.get("vipAddress") or application.lower()
         return Syncer(
             namespace=self._metadata["namespace"],
@@ -395,7 +408,7 @@ class _SyncerReader:
             secure_vip_address=spec.get("secureVipAddress") or vip_address,
             port=spec.get("port"),
             secure_port=spec.get("securePort"),
-            advertise=self._choice("advertise", Advertise, Advertise.AUTO),
+            advertise=advertise,
             address=spec.get("address") or "",
             nodes=spec.get("nodes") or DEFAULT_NODES,
             metadata=self._keyed("metadata"),

@@ -18,6 +18,7 @@ from eurekube_provider.comparison.mirror_explaining import MirrorInventory
 from eurekube_provider.comparison.operators import OperatorsRead
 from eurekube_provider.core.address_policy import own_addresses
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, RegistryError
+from eurekube_provider.core.host_ports import PodOnHost
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import Desired, desired_instances
 from eurekube_provider.core.model import EMPTY, Instance
@@ -262,6 +263,7 @@ class _KnownObjects:
         self._namespaces: set[str | None] = set()
         self._nodes: list[list[Object] | None] = []
         self._labels: dict[str, dict[str, Mapping[str, str]] | None] = {}
+        self._on_hosts: dict[str, dict[str, PodOnHost] | None] = {}
         self.services: list[Object] = []
         self.slices: list[Object] = []
         self.mirrored: list[Object] = []
@@ -302,10 +304,22 @@ class _KnownObjects:
             )
         return self._labels[namespace]
 
+    def pods_on_hosts(self, namespace: str) -> dict[str, PodOnHost] | None:
+        """Return the host ports of a namespace's pods, by pod name, listed once; None where they cannot be
+        read.
+        """
+        if namespace not in self._on_hosts:
+            pods = _listed(self._access, PODS, namespace, self._unread)
+            self._on_hosts[namespace] = (
+                None if pods is None else {pod["metadata"]["name"]: PodOnHost.of(pod) for pod in pods}
+            )
+        return self._on_hosts[namespace]
+
 
 def _desired(syncer: Syncer, cluster: Cluster, index: Index, known: _KnownObjects) -> Desired:
     services, slices = index.selected(syncer.selector)
     labels = known.labels(syncer.selector.namespace) if syncer.needs_pods else None
+    on_hosts = known.pods_on_hosts(syncer.selector.namespace) if syncer.needs_host_ports else None
     return desired_instances(
         syncer,
         services,
@@ -313,6 +327,7 @@ def _desired(syncer: Syncer, cluster: Cluster, index: Index, known: _KnownObject
         cluster,
         nodes=known.nodes() if syncer.needs_nodes else None,
         labels_of_pod=(lambda name: labels.get(name, {})) if labels is not None else None,
+        pod_on_host=on_hosts.get if on_hosts is not None else None,
     )
 
 

@@ -65,8 +65,9 @@ CONSEQUENCES = {
     "services": "without it nothing is registered or changed",
     "endpointslices": "without it nothing is registered or changed",
     "events": "without it no Events are written; everything else works",
-    "pods": "without it metadataFromPodLabels does not work, DrainTooShort is not reported, and what a"
-    " refused syncer has registered stays though its pod ended while no operator watched; the rest works",
+    "pods": "without it metadataFromPodLabels and advertise: HostPort do not work, DrainTooShort is not"
+    " reported, and what a refused syncer has registered stays though its pod ended while no operator"
+    " watched; the rest works",
     "pods/status": "without it no pod that declares the readiness gate becomes ready; everything else works",
     **dict.fromkeys(
         ("deployments", "statefulsets", "daemonsets"),

@@ -21,6 +21,7 @@ from eurekube_provider.core.derived_syncer import (
 )
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.core.gate import as_ready, selects_pod
+from eurekube_provider.core.host_ports import PodOnHost, PodOnHostByName, at_host_ports
 from eurekube_provider.core.identity import Cluster, endpoint_of
 from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.mapping import Desired, LabelsOfPod, desired_instances
@@ -59,6 +60,7 @@ from eurekube_provider.operator.watches import (
     trim_node,
     trim_own,
     trim_pod,
+    trim_pod_on_host,
     trim_service,
     trim_slice,
 )
@@ -123,13 +125,18 @@ class Sources:
         def pods(scope: Scope, on_synced: Callable[[], None]) -> Reflector:
             return Reflector(access.of_metadata(), PODS, trim_pod, self._pod_changed, scope, on_synced)
 
+        def pods_on_hosts(scope: Scope, on_synced: Callable[[], None]) -> Reflector:
+            return Reflector(access, PODS, trim_pod_on_host, self._host_ports_changed, scope, on_synced)
+
         self._nodes = OnDemandWatches(nodes, self._needs_nodes)
         self._pods = OnDemandWatches(pods, concerned)
+        self._pods_on_hosts = OnDemandWatches(pods_on_hosts, concerned)
         self.gated_pods = GatedPods(access, gate_namespaces, self._gate_changed, self._is_node_ready)
         self._groups = {"syncers": self.syncers, "services": self.services, "slices": self.slices}
         if gate_namespaces:  # else what waits for callers would be taken for not ready
             self._groups["gated pods"] = self.gated_pods
-        self._all = {**self._groups, "nodes": self._nodes, "pods": self._pods}
+        on_demand = {"nodes": self._nodes, "pods": self._pods, "pods on hosts": self._pods_on_hosts}
+        self._all = {**self._groups, **on_demand}
 
     def follow_services(self, changed: Callable[[Object], None]) -> None:
         """Call ``changed`` with each Service that changes, or whose endpoints may have changed."""
@@ -275,13 +282,37 @@ class Sources:
             self._cluster,
             nodes=nodes.objects() if nodes is not None else None,
             labels_of_pod=labels_of_pod,
+            pod_on_host=self._pod_on_host(syncer),
             mapped=self._mapped_for((syncer.namespace, syncer.name), slices),
         )
-        failure = (self._nodes if syncer.needs_nodes else self._pods).failure
+        failure = self._failure_for(syncer)
         if failure is None or not desired.is_unread:
             return desired
         with_failure = tuple(replace(one, message=f"{one.message} ({failure})") for one in desired.problems)
         return replace(desired, problems=with_failure)
+
+    def _failure_for(self, syncer: Syncer) -> KubernetesError | None:
+        """Return the error of the objects, beside Services and EndpointSlices, that a syncer needs."""
+        if syncer.needs_nodes:
+            return self._nodes.failure
+        return (syncer.needs_pods and self._pods.failure) or (
+            self._pods_on_hosts.failure if syncer.needs_host_ports else None
+        )
+
+    def _pod_on_host(self, syncer: Syncer) -> PodOnHostByName | None:
+        """Return the function that finds the host ports of a syncer's pods; None where it needs none, or
+        before they were read.
+        """
+        namespace = syncer.selector.namespace
+        pods = self._pods_on_hosts.reflector(namespace) if syncer.needs_host_ports else None
+        if pods is None:
+            return None
+
+        def found(name: str) -> PodOnHost | None:
+            pod = pods.get(namespace, name)
+            return pod["on_host"] if pod else None
+
+        return found
 
     def _mapped_for(self, key: SyncerKey, slices: list[Object]) -> MappingCache | None:
         """Return the mapping cache of an existing syncer; None for a syncer that does not exist."""
@@ -314,9 +345,16 @@ class Sources:
         return None
 
     def slices_of(self, key: SyncerKey) -> list[Object]:
-        """Return the EndpointSlices behind a syncer; if its spec is invalid, by its last valid selector."""
+        """Return the EndpointSlices behind a syncer, with the addresses at which it registers them; if its
+        spec is invalid, by its last valid selector.
+        """
         selector = self._selectors.of(key)
-        return self._with_gates(self._index.selected(selector)[1]) if selector is not None else []
+        if selector is None:
+            return []
+        slices = self._with_gates(self._index.selected(selector)[1])
+        syncer = self.asked(self.syncers.get(*key))
+        pod_on_host = self._pod_on_host(syncer) if syncer is not None else None
+        return at_host_ports(slices, pod_on_host) if pod_on_host is not None else slices
 
     def _with_gates(self, slices: list[Object]) -> list[Object]:
         """Return slices in which pods that only wait for Eurekube's readiness gate are ready."""
@@ -426,7 +464,9 @@ class Sources:
         selector = (selector_of(new) or self._selectors.of(key)) if new is not None else None
         self._selectors.changed(key, selector)
         self._nodes.needed(key, {None} if after and after.needs_nodes else set())
-        self._pods.needed(key, {after.selector.namespace} if after and after.needs_pods else set())
+        namespace: set[Scope] = {after.selector.namespace} if after else set()
+        self._pods.needed(key, namespace if after and after.needs_pods else set())
+        self._pods_on_hosts.needed(key, namespace if after and after.needs_host_ports else set())
         self._concerned(key)
 
     def _service_changed(self, old: Object | None, new: Object | None) -> None:
@@ -478,6 +518,11 @@ class Sources:
         # One that goes leaves its slice, too.
         if new is not None and (old is None or old["labels"] != new["labels"]):
             for key in self._pods.users(new["metadata"]["namespace"]):
+                self._concerned(key)
+
+    def _host_ports_changed(self, old: Object | None, new: Object | None) -> None:
+        if new is not None and (old is None or old["on_host"] != new["on_host"]):
+            for key in self._pods_on_hosts.users(new["metadata"]["namespace"]):
                 self._concerned(key)
 
     def _tell(self, *services: Object) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
+from eurekube_provider.core.host_ports import PodOnHost
 from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.model import interned
 from eurekube_provider.core.objects import (
@@ -171,6 +172,11 @@ def trim_pod(pod: Object, _before: Object | None = None) -> Object:
     """Return the part of a pod that the mapping reads: its labels."""
     labels = pod["metadata"].get("labels") or {}
     return {"metadata": _with_name(pod), "labels": {interned(key): value for key, value in labels.items()}}
+
+
+def trim_pod_on_host(pod: Object, _before: Object | None = None) -> Object:
+    """Return the part of a pod that says where its node accepts calls for it."""
+    return {"metadata": _with_name(pod), "on_host": PodOnHost.of(pod)}
 
 
 Scope = str | None

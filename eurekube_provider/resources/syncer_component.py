@@ -33,7 +33,7 @@ _LEASE = ("renewal_interval_seconds", "duration_seconds")
 _GATE = ("callers_seconds", "when_eureka_is_away")
 """Arguments that the CRD has below ``readinessGate``."""
 
-Advertise = Literal["Auto", "LoadBalancer", "ExternalIP", "NodePort", "ClusterIP", "ClusterDNS"]
+Advertise = Literal["Auto", "LoadBalancer", "ExternalIP", "NodePort", "ClusterIP", "ClusterDNS", "HostPort"]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -59,7 +59,7 @@ class EurekaSyncerArgs:
     :ivar port: name or number of the Service's port; default the only TCP port, else the one named ``http``.
     :ivar secure_port: name or number of the port for https, which Spring calls whenever it is given.
     :ivar advertise: the Service's address in mode service; default ``Auto``: load balancer, external IP,
-        cluster IP.
+        cluster IP. In mode pod only ``HostPort``: the node's address and the container's ``hostPort``.
     :ivar address: an IP address or host name in place of ``advertise``, where the operator allows it.
     :ivar nodes: with advertise ``NodePort``: at how many ready nodes it is registered; default 1.
     :ivar metadata: metadata of the instances: fixed values.

@@ -357,6 +357,64 @@ def test_labels_of_pods(shop: Shop) -> None:
     wait_for(lambda: versions() == {shop.address(1): "2", shop.address(2): None}, "version 2", 60.0)
 
 
+def test_host_ports(shop: Shop) -> None:
+    """A pod is registered at its node's address with its host port; the next pod of that name moves with its
+    node, and an ended one leaves.
+    """
+
+    def run_pod(name: str, number: int, node: int, **port: Any) -> None:
+        where = PODS.path(shop.namespace, name)
+        if shop.cluster.get(PODS, name, shop.namespace):
+            shop.cluster.access.request("DELETE", where, body={"gracePeriodSeconds": 0})
+        container = {"name": "main", "image": "none", "ports": [{"containerPort": 8080, **port}]}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"namespace": shop.namespace, "name": name},
+            "spec": {"containers": [container], "schedulerName": "nobody"},
+        }
+        shop.cluster.apply(PODS, pod)
+        ips = {"podIP": shop.address(number), "hostIP": f"192.0.2.{node}"}
+        several = {"podIPs": [{"ip": ips["podIP"]}], "hostIPs": [{"ip": ips["hostIP"]}]}
+        shop.cluster.access.request(
+            "PATCH",
+            f"{where}/status",
+            body={"status": {"phase": "Running", **ips, **several}},
+            content_type=STRATEGIC_MERGE_PATCH,
+        )
+
+    def wait_places(**states: str) -> None:
+        expected = {f"192.0.2.{place[1:].replace('_', ':')}": state for place, state in states.items()}
+        wait_for(lambda: places() == expected, f"{expected}", 60.0)
+
+    def places() -> dict[str, str]:
+        return {f"{one.ip_address}:{one.port.number}": one.status.value for one in shop.held()}
+
+    shop.service()
+    run_pod("a-0", 1, 1, hostPort=30080)
+    run_pod("a-1", 2, 2, hostPort=30080)
+    run_pod("a-2", 3, 3)
+    shop.slices(shop.endpoint(1, "a-0"), shop.endpoint(2, "a-1"), shop.endpoint(3, "a-2"))
+    shop.syncer(advertise="HostPort", healthCheckPath="/health")
+    wait_places(n1_30080="UP", n2_30080="UP")
+    said = shop.wait_condition("EndpointsLeftOut", "True", "EndpointsLeftOut")
+    assert f"1 endpoint of Service {shop.namespace}/{shop.app} without a hostPort" in said
+    found = next(one for one in shop.held() if one.ip_address == "192.0.2.1")
+    assert found.instance_id == f"a-0.{shop.namespace}.fields:{shop.app}:30080"
+    assert found.health_check_url == "http://192.0.2.1:30080/health"
+
+    shop.slices(shop.endpoint(1, "a-0", ready=False), shop.endpoint(2, "a-1"))
+    wait_places(n1_30080="DOWN", n2_30080="UP")
+    # The endpoint of the next pod a-1 is known before the pod itself.
+    shop.slices(shop.endpoint(1, "a-0"), shop.endpoint(4, "a-1"))
+    shop.wait_condition("Synced", "False", "PodNotRead")
+    wait_places(n1_30080="UP", n2_30080="UP")
+    run_pod("a-1", 4, 4, hostPort=30081)
+    wait_places(n1_30080="UP", n4_30081="UP")
+    shop.slices(shop.endpoint(1, "a-0", ready=False, terminating=True), shop.endpoint(4, "a-1"))
+    wait_places(n4_30081="UP")
+
+
 def test_not_ready_can_mean_removed(shop: Shop) -> None:
     """With notReady Remove an unready endpoint is deregistered, and registered again when it is ready."""
     shop.service()

@@ -1,0 +1,131 @@
+"""Pods at their nodes' addresses: endpoints with the host ports of their containers. Pure.
+
+EndpointSlices have neither a node's address nor a host port; the pods have both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from eurekube_provider.core.objects import Object, pod_addresses, pod_of
+
+HOST_PORT = "hostPort"
+"""The field of a port in an EndpointSlice of :func:`at_host_ports`, beside the pod's own number."""
+
+UNREAD = "unread"
+"""The field of an EndpointSlice of :func:`at_host_ports` whose pods have not been read, or have other
+addresses than their endpoints.
+"""
+
+_ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - as pods name it
+"""The values of a port's ``hostIP`` with which the node accepts calls at each of its addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodOnHost:
+    """The part of a pod that says where its node accepts calls for it.
+
+    :ivar addresses: the pod's own addresses.
+    :ivar host_addresses: the node's addresses.
+    :ivar ports: by a container's port, the address and the port on the node; the address is empty for any
+        of the node's. A port that is bound to an address which the node does not report is left out: the
+        pod's owner may write any address there.
+    :ivar is_in_host_network: True if each port of the pod is one of the node's.
+    """
+
+    addresses: frozenset[str]
+    host_addresses: tuple[str, ...] = ()
+    ports: tuple[tuple[int, tuple[str, int]], ...] = ()
+    is_in_host_network: bool = False
+
+    @classmethod
+    def of(cls, pod: Object) -> PodOnHost:
+        """Read a pod as the API sends it."""
+        spec, status = pod.get("spec") or {}, pod.get("status") or {}
+        several = (str(one.get("ip") or "") for one in status.get("hostIPs") or ())
+        hosts = tuple(one for one in dict.fromkeys((str(status.get("hostIP") or ""), *several)) if one)
+        return cls(
+            frozenset(pod_addresses(pod)),
+            hosts,
+            tuple(_host_ports(spec, hosts)),
+            bool(spec.get("hostNetwork")),
+        )
+
+
+PodOnHostByName = Callable[[str], PodOnHost | None]
+"""A function that returns a pod of a syncer's target namespace by name; None for a pod that was not read."""
+
+
+def at_host_ports(slices: Iterable[Object], pod_by_name: PodOnHostByName) -> list[dict[str, Any]]:
+    """Return EndpointSlices whose endpoints are at their nodes' addresses, each port with its ``hostPort``.
+
+    Endpoints of one slice whose host ports differ get a slice for each group of ports. An endpoint without a
+    host port keeps its address. Pods that were not read are in slices with the field ``unread``.
+    """
+    found: list[dict[str, Any]] = []
+    for one in slices:
+        family = one.get("addressType", "IPv4")
+        groups: dict[tuple[int, ...] | None, list[Object]] = {}
+        for endpoint in one.get("endpoints") or ():
+            address = str(endpoint["addresses"][0])
+            pod = pod_by_name(name) if (name := pod_of(endpoint)) else None
+            if name and (pod is None or address not in pod.addresses):
+                groups.setdefault(None, []).append(endpoint)
+                continue
+            numbers = [int(port.get("port") or 0) for port in one.get("ports") or ()]
+            host, at_node = _place(pod, address, numbers, family)
+            groups.setdefault(at_node, []).append({**endpoint, "addresses": [host]})
+        for number, (at_host, endpoints) in enumerate(groups.items()):
+            metadata = one["metadata"]
+            if number:
+                metadata = {**metadata, "name": f"{metadata['name']} ({HOST_PORT}, {number + 1})"}
+            copy = {**one, "metadata": metadata, "endpoints": endpoints}
+            if at_host is None:
+                copy[UNREAD] = True
+            else:
+                pairs = zip(one.get("ports") or (), at_host, strict=True)
+                copy["ports"] = [{**port, HOST_PORT: at} if at else port for port, at in pairs]
+            found.append(copy)
+    return found
+
+
+def _place(
+    pod: PodOnHost | None, address: str, numbers: list[int], family: str
+) -> tuple[str, tuple[int, ...]]:
+    """Return the address for callers, and for each port the port there; 0 for a port without a host port.
+
+    An instance has one address: ports that are bound to another one than the first have no host port.
+    """
+    if pod is None:
+        return address, (0,) * len(numbers)
+    if pod.is_in_host_network:
+        return address, tuple(numbers)
+    by_number = dict(pod.ports)
+    bound = [by_number.get(number) for number in numbers]
+    first = next((one[0] for one in bound if one), None)
+    if first is None or not (first or pod.host_addresses):
+        return address, (0,) * len(numbers)
+    host = first or _of_family(pod.host_addresses, family)
+    return host, tuple(one[1] if one and one[0] == first else 0 for one in bound)
+
+
+def _of_family(addresses: tuple[str, ...], family: str) -> str:
+    fitting = (one for one in addresses if (":" in one) == (family == "IPv6"))
+    return next(fitting, addresses[0])
+
+
+def _host_ports(spec: Object, hosts: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, int]]]:
+    """Yield the host ports of containers, and of sidecars: init containers that run on.
+
+    :param hosts: the node's addresses.
+    """
+    sidecars = [one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"]
+    for container in (*(spec.get("containers") or ()), *sidecars):
+        for port in container.get("ports") or ():
+            if port.get("protocol", "TCP") == "TCP" and port.get("hostPort"):
+                bound = str(port.get("hostIP") or "")
+                if bound in _ANY_ADDRESS or bound in hosts:
+                    address = "" if bound in _ANY_ADDRESS else bound
+                    yield int(port["containerPort"]), (address, int(port["hostPort"]))
