@@ -98,22 +98,20 @@ class Field:
             },
         )
 
-    def services(self, namespace: str, numbers: range, *, syncers: bool) -> None:
-        """Create Services ``app-<n>`` with :data:`AN_APPLICATION` of the endpoints each, several at a
-        time.
-        """
+    def services(self, namespace: str, numbers: range, *, syncers: bool, each: int = AN_APPLICATION) -> None:
+        """Create Services ``app-<n>`` with ``each`` of the endpoints, several at a time."""
 
         def write(start: int) -> None:
-            name = f"app-{start // AN_APPLICATION}"
-            self.service(namespace, name, map(endpoint, range(start, start + AN_APPLICATION)))
+            name = f"app-{start // each}"
+            self.service(namespace, name, map(endpoint, range(start, start + each)))
             if syncers:
                 self.syncer(namespace, name)
 
         with ThreadPoolExecutor(_WRITERS) as pool:
-            list(pool.map(write, numbers[::AN_APPLICATION]))
+            list(pool.map(write, numbers[::each]))
 
     def syncer(self, namespace: str, name: str, **spec: Any) -> None:
-        """Create a EurekaSyncer for the Service of its own name."""
+        """Create a EurekaSyncer, for the Service of its own name unless ``spec`` has another selector."""
         self.access.request(
             "POST",
             SYNCERS.path(namespace),
@@ -134,9 +132,9 @@ class Field:
         """Return the id under which the operator registers endpoint ``number``."""
         return f"pod-{number}.{namespace}.{self.cluster_name}:{application}:{PORT}"
 
-    def keys(self, namespace: str, numbers: range) -> list[Key]:
+    def keys(self, namespace: str, numbers: range, *, each: int = AN_APPLICATION) -> list[Key]:
         """Return application and instance id of the endpoints that :meth:`services` wrote."""
-        names = [(f"app-{number // AN_APPLICATION}", number) for number in numbers]
+        names = [(f"app-{number // each}", number) for number in numbers]
         return [(name.upper(), self.instance_id(namespace, name, number)) for name, number in names]
 
     def operator(self, **environment: str) -> Contestant:

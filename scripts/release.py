@@ -1,9 +1,9 @@
 """A release's files, built but not published: `make release-dry-run`.
 
 Wheel, sdist, the operator's wheel without Pulumi, a list of the image's files, the chart if there is one,
-`install.yaml` for kubectl, with a tag the archives of the Pulumi plugin, a bill of materials (CycloneDX), a
-statement of provenance (in-toto, SLSA) and checksums. The release workflow runs the same, signs the files and
-uploads them.
+`install.yaml` for kubectl, `argocd-cm.yaml` for Argo CD, with a tag the archives of the Pulumi plugin, a bill
+of materials (CycloneDX), a statement of provenance (in-toto, SLSA) and checksums. The release workflow runs
+the same, signs the files and uploads them.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ ROOT = Path(__file__).parents[1]
 OUT = ROOT / "build" / "release"
 CHART = ROOT / "charts" / "eurekube"
 BASE = ROOT / "deploy" / "kustomize" / "base"
+HEALTH_CHECKS = ROOT / "deploy" / "argocd" / "argocd-cm.yaml"
 LOCK = ROOT / "requirements-operator.lock"
 
 
@@ -118,13 +119,15 @@ def chart_package(out: Path) -> list[Path]:
     return sorted(set(out.glob("*.tgz")) - before)
 
 
-def install_manifest(out: Path) -> list[Path]:
-    """Write the operator's manifest for kubectl; return its path, or nothing where the tree has no base."""
+def manifests(out: Path) -> list[Path]:
+    """Write the operator's manifest for kubectl, and Argo CD's health checks; return the paths, or nothing
+    where the tree has no base.
+    """
     if not BASE.is_dir():
         return []
     made = out / "install.yaml"
     made.write_text(manifest(), encoding="utf-8")
-    return [made]
+    return [made, Path(shutil.copy(HEALTH_CHECKS, out))]
 
 
 def manifest() -> str:
@@ -237,7 +240,7 @@ def dry_run(tag: str) -> list[Path]:
     contents = OUT / "image-contents.json"
     contents.write_text(json.dumps(image_contents(wheel, scratch / "image"), indent=1) + "\n")
     shutil.rmtree(scratch)
-    made += [operator_wheel(wheel), contents, *chart_package(OUT), *install_manifest(OUT)]
+    made += [operator_wheel(wheel), contents, *chart_package(OUT), *manifests(OUT)]
     made += [bill_of_materials(OUT)]
     if tag:  # a trial of any tree does without: there are twenty
         made += plugin_archives.build_every(wheel, OUT)

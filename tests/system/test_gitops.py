@@ -37,6 +37,7 @@ from lab import Lab
 from lab.errors import LabError
 from lab.programs import FOREIGN_READERS, find_kubectl, provide
 from lab.workloads import Cluster, wait_for
+from scripts.release import manifests
 from tests.system.conftest import ROOT, Operator, instances, operator_environment
 
 pytestmark = pytest.mark.lab
@@ -249,8 +250,9 @@ def written(up: Object) -> dict[str, Object]:
     return {**found, "refresh of an unknown target": refresh}
 
 
-def test_the_health_checks_are_added_to_what_argo_cd_has(lab: Lab, cluster: Cluster) -> None:
-    """The page's command adds the health checks, and keeps the other settings of Argo CD."""
+def test_the_health_checks_are_added_to_what_argo_cd_has(lab: Lab, cluster: Cluster, tmp_path: Path) -> None:
+    """The page's command adds the health checks of a release, and keeps the other settings of Argo CD."""
+    manifests(tmp_path)
     kubectl = find_kubectl()
     if kubectl is None:
         pytest.skip("no kubectl")
@@ -265,7 +267,7 @@ def test_the_health_checks_are_added_to_what_argo_cd_has(lab: Lab, cluster: Clus
     cluster.apply(config_maps, settings)
     page = (ROOT / "docs/guides/gitops.md").read_text(encoding="utf-8")
     (command,) = re.findall(r"^kubectl patch .*$", page, re.MULTILINE)
-    subprocess.run([kubectl, "--kubeconfig", lab.kubeconfig, *command.split()[1:]], cwd=ROOT, check=True)
+    subprocess.run([kubectl, "--kubeconfig", lab.kubeconfig, *command.split()[1:]], cwd=tmp_path, check=True)
     data = cluster.access.get(config_maps.path("argocd", "argocd-cm"))["data"]
     added = yaml.safe_load((ROOT / "deploy/argocd/argocd-cm.yaml").read_text(encoding="utf-8"))["data"]
     assert data == {"url": "https://argocd.example.com", **added}

@@ -15,27 +15,36 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from eurekube_provider.core.objects import conditions_of
+from eurekube_provider.core.syncer import GATE as GATE_NAME
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import NAMESPACES
+from eurekube_provider.kube.access import NAMESPACES, PODS, SERVICES
 from lab import Lab
 from lab.programs import HELM, HELM_4, find_kubectl, provide
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for
 from scripts.blocks import blocks
 from scripts.release import manifest
-from tests.system.conftest import addresses, end_syncers, run_commands
+from tests.system.conftest import addresses, end_syncers, instances, run_commands
 from tests.system.stacks import ROOT, UV, needs_kubectl, needs_pulumi, needs_yaml, own_pulumi
+from tests.system.test_management_ports import found_by_prometheus
 
 pytestmark = [pytest.mark.lab, needs_kubectl]
 
+Object = dict[str, Any]
+
 START = ROOT / "docs" / "start"
-CHANGE_URL, UPGRADE, UNINSTALL = (
-    ROOT / "docs" / "guides" / f"{name}.md" for name in ("change-url", "upgrade", "uninstall")
+CHANGE_URL, UPGRADE, UNINSTALL, JOINING, GATE, METADATA = (
+    ROOT / "docs" / "guides" / f"{name}.md"
+    for name in ("change-url", "upgrade", "uninstall", "joining", "readiness-gate", "metadata")
 )
 DEPLOYED = "kubectl get deployment eurekube-operator --namespace eurekube-system -o yaml\n"
 MOST_COMMANDS = 10
@@ -208,12 +217,17 @@ def test_a_newcomer_with_kubectl(
 
 
 def in_place_of_the_pods(one: Newcomer) -> str:
-    """Return the command that runs the operator beside the cluster, with the Lease of the operator that is
-    installed in it.
+    """Return the command that runs the installed operator's container beside the cluster, for the namespace
+    ``shop`` alone.
     """
+    found = yaml.safe_load(one.types(DEPLOYED))["spec"]["template"]["spec"]["containers"]
+    (container,) = found
+    given = [f"{item['name']}={item['value']}" for item in container.get("env", ()) if "value" in item]
+    words = shlex.join([*given, "WEB_ADDRESS=127.0.0.1:0"])
+    arguments = shlex.join(["-m", "eurekube_provider.operator", *container.get("args", ())])
     return (
-        f"exec env EUREKA_URL={one.url} eurekube/bin/python -m eurekube_provider.operator"
-        " --watch-namespace shop --lease-namespace eurekube-system"
+        f"exec env {words} eurekube/bin/python {arguments} --watch-namespace shop"
+        " --lease-namespace eurekube-system"
     )
 
 
@@ -281,35 +295,190 @@ def run_and_destroy(one: Newcomer, cluster: Cluster, eureka: Peers, venv: str, p
         assert not left.keys() & {"192.0.2.10", *ready}
 
 
-@pytest.mark.skipif(
-    not (ROOT / "charts" / "eurekube" / "Chart.yaml").is_file(), reason="this tree has no chart"
-)
-def test_a_newcomer_with_helm(lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pack the chart as it would be published."""
+    if not (ROOT / "charts" / "eurekube" / "Chart.yaml").is_file():
+        pytest.skip("this tree has no chart")
+    packed = tmp_path_factory.mktemp("packed")
+    program = provide([HELM])[HELM]
+    subprocess.run(
+        [program, "package", ROOT / "charts" / "eurekube", "-d", packed], check=True, capture_output=True
+    )
+    (made,) = packed.glob("*.tgz")
+    return made
+
+
+@contextmanager
+def installed_by_helm(one: Newcomer, chart: Path, values: str = "") -> Iterator[str]:
+    """Follow docs/start/helm.md until the operator is installed, and run its container as a process.
+
+    :param values: the text of ``values.yaml``.
+    :returns: the command that upgrades the release to the ``values.yaml`` of that moment.
+    """
+    helm = provide([HELM])[HELM]
+    one.environment["PATH"] = os.pathsep.join([str(helm.parent), one.environment["PATH"]])
+    install, *_ = (block.script() for block in blocks(START / "helm.md") if block.script())
+    assert "oci://ghcr.io/eurekube/charts/eurekube" in install
+    (one.folder / "values.yaml").write_text(values)
+    # The lab has the CRDs already, which are nobody's.
+    flags = f"{chart} --values values.yaml --take-ownership"
+    command = one.with_lab_urls(install).replace("oci://ghcr.io/eurekube/charts/eurekube", flags)
+    one.types(command)
+    one.types("python3 -m venv --without-pip eurekube\n" + one.installed("eurekube"))
+    one.environment["PATH"] = os.pathsep.join([f"{one.folder}/eurekube/bin", one.environment["PATH"]])
+    with one.running(in_place_of_the_pods(one)):
+        yield command.replace("helm install", "helm upgrade")
+    one.types("helm uninstall eurekube --namespace eurekube-system --no-hooks --wait")
+
+
+def test_a_newcomer_with_helm(
+    lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, chart: Path, tmp_path: Path
+) -> None:
     """docs/start/helm.md: a packaged chart installs the operator, which registers the pods."""
     rating(cluster)
     one = Newcomer("helm.md", empty(tmp_path), lab, wheel)
     assert one.commands <= MOST_COMMANDS
-    helm = provide([HELM])[HELM]
-    one.environment["PATH"] = os.pathsep.join([str(helm.parent), one.environment["PATH"]])
-    packed = tmp_path / "packed"
-    subprocess.run(
-        [helm, "package", ROOT / "charts" / "eurekube", "-d", packed], check=True, capture_output=True
-    )
-    (chart,) = packed.glob("*.tgz")
-    install, syncer, look = one.scripts
-    assert "oci://ghcr.io/eurekube/charts/eurekube" in install
-    # The lab has the CRDs already, which are nobody's.
-    ownership = f"{chart} --take-ownership"
-    one.types(one.with_lab_urls(install).replace("oci://ghcr.io/eurekube/charts/eurekube", ownership))
-    one.types("python3 -m venv --without-pip eurekube\n" + one.installed("eurekube"))
+    _, syncer, look = one.scripts
     ready = dict.fromkeys(cluster.ready_addresses("shop", "rating"), "UP")
-    with one.running(in_place_of_the_pods(one)):
+    with installed_by_helm(one, chart):
         one.types(syncer)
         assert ready.items() <= addresses(eureka, "rating").items()
         wait_for(lambda: "2/2" in one.types(look), "the status", 30.0)
         one.types("kubectl delete eurekasyncer rating --namespace shop --timeout=60s")
         assert not addresses(eureka, "rating").keys() & ready.keys()
-    one.types("helm uninstall eurekube --namespace eurekube-system --no-hooks --wait")
+
+
+def test_a_newcomer_lets_services_join(
+    lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, chart: Path, tmp_path: Path
+) -> None:
+    """docs/guides/joining.md: Services join, are refused, leave, and replace a single syncer, by the page's
+    commands.
+    """
+    end_syncers(cluster)
+    rating(cluster)
+    two = [{"name": "http", "port": 8080}, {"name": "management", "port": 8081}]
+    for name, ports in (("catalog", two), ("review", two[:1])):
+        cluster.deployment("shop", name, 2)
+        cluster.service("shop", name, ports=ports)
+    wait_for(lambda: cluster.is_settled("shop", "catalog", 2), "endpoints of catalog")
+    wait_for(lambda: cluster.is_settled("shop", "review", 2), "endpoints of review")
+    ready = dict.fromkeys(cluster.ready_addresses("shop", "rating"), "UP")
+
+    def is_there(name: str = "rating") -> bool:
+        return ready.items() <= addresses(eureka, name).items()
+
+    one = Newcomer("../guides/joining.md", empty(tmp_path), lab, wheel)
+    create, join, catalog, wrong, correct, leave, release, orphan, compare = one.scripts
+    (syncer,) = (block.text for block in blocks(JOINING) if block.language == "yaml")
+    (one.folder / "syncer.yaml").write_text(syncer)
+    single = syncer.replace("all,", "rating,").replace("{services: Annotated}", "{app: rating}")
+    single = "".join(line for line in single.splitlines(keepends=True) if "annotations:" not in line)
+    with installed_by_helm(one, chart):
+        one.types(create + join)
+        wait_for(is_there, "rating in Eureka")
+        look, shown = join.splitlines()[1], re.compile(r"^all\.rating +pod +RATING +True +2/2", re.MULTILINE)
+        wait_for(lambda: shown.search(one.types(look)), "the page's table")
+        one.types(catalog)
+        wait_for(lambda: len(addresses(eureka, "catalog-api")) == 2, "catalog-api in Eureka")
+        assert not addresses(eureka, "catalog")
+        one.types(wrong.splitlines()[0])
+        described, counted = wrong.splitlines()[1:]
+        wait_for(lambda: "SyncRefused" in one.types(described), "the Event")
+        wait_for(lambda: '"review"' in one.types(counted), "the status")
+        assert not addresses(eureka, "review")
+        one.types(correct)
+        wait_for(lambda: len(addresses(eureka, "review")) == 2, "review in Eureka")
+        one.types(leave)
+        wait_for(lambda: not addresses(eureka, "rating").keys() & ready.keys(), "rating to leave")
+        one.types(release)
+        # From a single syncer to the namespace's.
+        (one.folder / "single.yaml").write_text(single)
+        one.types("kubectl apply -f single.yaml")
+        wait_for(is_there, "rating by its own syncer")
+        one.types("kubectl -n shop annotate --overwrite service rating eurekube.io/sync=pod")
+        described, deleted = compare.splitlines()
+        wait_for(lambda: "Conflict" in one.types(f"{described} 2>&1 || true"), "the conflict")
+        one.types(deleted)
+        assert is_there(), "the instances are handed over"
+        wait_for(lambda: "Conflict  " not in one.types(described), "the end of the conflict")
+        assert is_there()
+        one.types(orphan)
+        assert is_there()
+        one.types("kubectl -n shop delete eurekasyncers --all --timeout=60s")
+        assert not addresses(eureka, "rating").keys() & ready.keys()
+
+
+def test_a_newcomer_lets_roll_outs_wait(
+    lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, chart: Path, tmp_path: Path
+) -> None:
+    """docs/guides/readiness-gate.md: a roll-out waits for callers, a gate is opened by hand, and a policy
+    declares the gate.
+    """
+    end_syncers(cluster)
+    rating(cluster)
+    one = Newcomer("../guides/readiness-gate.md", empty(tmp_path), lab, wheel)
+    values, template, with_policy = (block.text for block in blocks(GATE) if block.language == "yaml")
+    label, open_by_hand = one.scripts
+    (one.folder / "template.yaml").write_text(template)
+    _, syncer, _ = (block.script() for block in blocks(START / "helm.md") if block.script())
+
+    def gated() -> list[Object]:
+        return [pod for pod in cluster.items(PODS, "shop", app="rating") if conditions_of(pod).get(GATE_NAME)]
+
+    def states() -> list[str]:
+        return [str(conditions_of(pod)[GATE_NAME]["status"]) for pod in gated()]
+
+    def reasons() -> set[str]:
+        return {str(conditions_of(pod)[GATE_NAME]["reason"]) for pod in gated()}
+
+    with installed_by_helm(one, chart, values) as upgrade:
+        one.types(syncer)
+        one.types("kubectl patch deployment rating --namespace shop --patch-file template.yaml")
+        wait_for(gated, "a pod that waits")
+        wait_for(lambda: reasons() == {"CallersLearn"}, "a pod that every server shows")
+        assert "eurekube.io/callers-know" in one.types("kubectl describe pods -l app=rating --namespace shop")
+        assert {"UP"} == set(addresses(eureka, "rating").values())
+        for _ in range(2):  # the pods of a roll-out come one after the other
+            wait_for(lambda: "False" in states(), "a pod that waits")
+            one.types(open_by_hand)
+        wait_for(lambda: cluster.is_settled("shop", "rating", 2), "two ready pods")
+        wait_for(lambda: states() == ["True", "True"], "two open gates")
+        assert reasons() == {"OpenedByHand"}
+        (one.folder / "values.yaml").write_text(with_policy)
+        one.types(upgrade + label)
+        time.sleep(5)  # until the API server has read the policy
+        cluster.deployment("shop", "review", 1)
+        (pod,) = wait_for(lambda: cluster.items(PODS, "shop", app="review"), "a pod")
+        assert pod["spec"]["readinessGates"] == [{"conditionType": GATE_NAME}]
+        one.types("kubectl label namespace shop eurekube.io/readiness-gate-")
+        one.types("kubectl delete deployment rating review --namespace shop")
+        one.types("kubectl delete eurekasyncer rating --namespace shop --timeout=60s")
+
+
+def test_a_newcomer_shows_tools_the_management_port(
+    lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, chart: Path, tmp_path: Path
+) -> None:
+    """docs/guides/metadata.md: the page's Service and syncer register the management port, and Prometheus
+    finds it by the page's configuration.
+    """
+    end_syncers(cluster)
+    rating(cluster)
+    cluster.delete(SERVICES, "rating", "shop")
+    one = Newcomer("../guides/metadata.md", empty(tmp_path), lab, wheel)
+    objects, _ = (block.text for block in blocks(METADATA) if block.language == "yaml")
+    (one.folder / "rating.yaml").write_text(objects)
+    with installed_by_helm(one, chart):
+        one.types("kubectl apply --namespace shop -f rating.yaml")
+        held = wait_for(lambda: len(found := instances(eureka, "rating")) == 2 and found, "rating in Eureka")
+        assert {one.metadata["management.port"] for one in held} == {"8081"}
+        assert {one.metadata["team"] for one in held} == {"stars"}
+        urls = {f"http://{one.ip_address}:8081/actuator/health" for one in held}
+        assert {one.health_check_url for one in held} == urls
+        targets = found_by_prometheus(lab.eureka_urls[0])
+        found = {one["__address__"] for one in targets if one["application"] == "RATING"}
+        assert found == {f"{one.ip_address}:8081" for one in held}
+        one.types("kubectl delete eurekasyncer rating --namespace shop --timeout=60s")
 
 
 @pytest.mark.parametrize("program", [HELM, HELM_4])

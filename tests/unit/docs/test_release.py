@@ -89,7 +89,8 @@ def test_this_tree_agrees_with_itself() -> None:
 
 def test_the_manifest_for_kubectl_has_each_object_once(tmp_path: Path) -> None:
     """The manifest has the CRDs, the namespace and the operator of this version, each object once."""
-    (made,) = release.install_manifest(tmp_path)
+    made, health_checks = release.manifests(tmp_path)
+    assert health_checks.name == "argocd-cm.yaml"
     objects = [item for item in yaml.safe_load_all(made.read_text()) if item]
     keys = [(item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]) for item in objects]
     assert len(set(keys)) == len(keys)
