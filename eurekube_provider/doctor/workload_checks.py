@@ -136,7 +136,8 @@ def drain_findings(
         for one in shortfalls(spec, needed, hook, shutdown_seconds):
             if (one.lack, one.container) not in known:
                 yield from _of_live_pod(workload, qualified(live), one)
-    if not declares_gate(workload.pod_spec):
+    # A policy declares the gate in the pods, and leaves the template as it is.
+    if not declares_gate(workload.pod_spec) and not (live and declares_gate(live.get("spec") or {})):
         yield from _min_ready(workload, drain.min_ready_seconds, wants_gate=wants_gate)
 
 

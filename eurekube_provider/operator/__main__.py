@@ -75,8 +75,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check-removal",
         action="store_true",
-        help="print the EurekaSyncers and EurekaMirrors that would be left alone, and end; 1 where there are"
-        " any. The chart asks it before it is uninstalled",
+        help="print the EurekaSyncers and EurekaMirrors that would be left alone, and the workloads whose"
+        " pods declare the readiness gate, and end; 1 where there are any. The chart asks it before it is"
+        " uninstalled",
     )
     parser.add_argument(
         "--output", choices=("text", "json"), default="text", help="how --once and --check print [text]"

@@ -70,6 +70,12 @@ class Scene:
         assert pod is not None
         return dict(conditions_of(pod).get(GATE, {}))
 
+    def syncer_condition(self, kind: str) -> dict[str, Any]:
+        """Return a condition of the syncer."""
+        item = self.world.kube.get("eurekasyncers", SHOP, APP)
+        assert item is not None
+        return dict(conditions_of(item).get(kind, {}))
+
     def waited(self, name: str, longest: float = 400.0) -> float:
         """Wait until a pod's gate opens; return the seconds that it took."""
         began = self.world.now_ms
@@ -221,6 +227,9 @@ def test_the_wait_lasts_while_no_server_answers(scene: Scene) -> None:
     scene.after(30.0)
     scene.world.cluster.down.update(URLS)
     assert scene.stays_closed("new", 400.0) == "EurekaAway"
+    events = [one for one in scene.world.kube.events if one["reason"] == "GateWaits"]
+    assert [one["regarding"]["name"] for one in events] == ["new"]
+    assert scene.syncer_condition("WaitingForCallers")["status"] == "True"
     scene.world.cluster.down.clear()
     assert scene.waited("new") >= NEEDED_SECONDS
 

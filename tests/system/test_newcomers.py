@@ -434,6 +434,8 @@ def test_a_newcomer_lets_roll_outs_wait(
 
     with installed_by_helm(one, chart, values) as upgrade:
         one.types(syncer)
+        asked = f"eurekube doctor --eureka-url {one.url} --namespace shop --readiness-gate --fix || true"
+        assert GATE_NAME in one.types(asked)
         one.types("kubectl patch deployment rating --namespace shop --patch-file template.yaml")
         wait_for(gated, "a pod that waits")
         wait_for(lambda: reasons() == {"CallersLearn"}, "a pod that every server shows")
@@ -452,8 +454,12 @@ def test_a_newcomer_lets_roll_outs_wait(
         (pod,) = wait_for(lambda: cluster.items(PODS, "shop", app="review"), "a pod")
         assert pod["spec"]["readinessGates"] == [{"conditionType": GATE_NAME}]
         one.types("kubectl label namespace shop eurekube.io/readiness-gate-")
-        one.types("kubectl delete deployment rating review --namespace shop")
         one.types("kubectl delete eurekasyncer rating --namespace shop --timeout=60s")
+        guard = "env GATE_NAMESPACE=shop eurekube operator --check-removal --watch-namespace shop"
+        with pytest.raises(AssertionError, match="Deployment shop/rating"):
+            one.types(guard)
+        one.types("kubectl delete deployment rating review --namespace shop --cascade=foreground")
+        assert "no readiness gate needs the operator" in one.types(guard)
 
 
 def test_a_newcomer_shows_tools_the_management_port(

@@ -200,3 +200,56 @@ def test_a_policy_declares_the_gate_where_a_namespace_asks_for_it(
     finally:
         for resource, item in zip(resources, made, strict=True):
             cluster.delete(resource, item["metadata"]["name"])
+
+
+@pytest.mark.parametrize(
+    ("values", "never"),
+    [
+        ({}, []),
+        ({"eurekaUrls": ["http://eureka.registry:8761/eureka"]}, ["registry"]),
+        ({"eurekaUrls": ["a=http://eureka-0.eureka.registry:8761/eureka"]}, ["eureka", "registry"]),
+        ({"connections": {"eu": {"urls": ["http://eureka.far.svc.cluster.local:8761/eureka"]}}}, ["far"]),
+        ({"connections": {"zk": {"urls": ["zookeeper://zookeeper.zoo:2181"]}}}, ["zoo"]),
+        ({"eurekaUrls": ["http://eureka.prod.example.com:8761/eureka"]}, []),
+    ],
+)
+def test_the_policy_spares_the_namespaces_of_servers(
+    tmp_path: Path, values: Object, never: list[str]
+) -> None:
+    """The policy never acts in kube-system, the operator's namespace or one with a registry's server; a host
+    outside of the cluster names no namespace.
+    """
+    (policy,) = _rendered(tmp_path, {"gateNamespaces": ["shop"], **values})
+    spared = policy["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
+    (excluded,) = (one["values"] for one in spared if one["operator"] == "NotIn")
+    assert excluded == ["kube-system", "kube-public", "kube-node-lease", "default", *never]
+    assert {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["shop"]} in spared
+
+
+def test_the_policy_is_refused_where_it_cannot_work(tmp_path: Path) -> None:
+    """The chart refuses the policy in a cluster without the API, and without namespaces of the gate."""
+    served = {"gateNamespaces": ["shop"]}
+    assert "no MutatingAdmissionPolicy" in _rendered_text(tmp_path, served, api="", fails=True)
+    assert "gateNamespaces" in _rendered_text(tmp_path, {}, fails=True)
+
+
+def _rendered(tmp_path: Path, values: Object) -> list[Object]:
+    """Return the policies of the chart with these values."""
+    objects = yaml.safe_load_all(_rendered_text(tmp_path, values))
+    return [one for one in objects if one and one["kind"] == "MutatingAdmissionPolicy"]
+
+
+def _rendered_text(
+    tmp_path: Path,
+    values: Object,
+    *,
+    api: str = f"{ADMISSION}/v1/MutatingAdmissionPolicy",
+    fails: bool = False,
+) -> str:
+    """Return the output of helm for these values and the policy, or its error."""
+    file = tmp_path / "values.yaml"
+    file.write_text(
+        yaml.safe_dump({"eurekaUrls": ["http://eureka:8761/eureka"], "gatePolicy": True, **values})
+    )
+    known = ["--api-versions", api] if api else []
+    return helm("template", "gates", str(CHART), "--values", str(file), *known, fails=fails)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from eurekube_provider.core.objects import conditions_of
+from eurekube_provider.core.syncer import GATE
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import (
     MERGE_PATCH,
@@ -23,11 +25,11 @@ from eurekube_provider.kube.access import (
     SYNCERS,
     KubeAccess,
 )
-from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election, pulumi_stack
+from eurekube_provider.kube.rights import CLUSTER, GATE_WORK, WORK, Rule, election, pulumi_stack
 from eurekube_provider.operator.selfcheck import Verdict, check_kubernetes
 from lab import Lab
 from lab.accounts import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, Account
-from lab.workloads import Cluster, wait_for
+from lab.workloads import DEPLOYMENTS, Cluster, wait_for
 from tests.system.conftest import (
     ROOT,
     Operator,
@@ -66,7 +68,7 @@ def account(lab: Lab, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
     account.may(CLUSTER)
     account.may(election(LEASE), HOME)
     account.may(WORK, LOST)
-    account.may(WORK, SERVED)
+    account.may((*WORK, *GATE_WORK), SERVED)
     yield account
     cluster.delete(CLUSTER_BINDINGS, "rights")
     cluster.delete(CLUSTER_ROLES, "rights")
@@ -82,6 +84,7 @@ def start(account: Account, start_operator: StartOperator) -> Callable[[], Opera
         return start_operator(
             KUBECONFIG=str(account.kubeconfig),
             WATCH_NAMESPACE=f"{LOST},{SERVED}",
+            GATE_NAMESPACE=SERVED,
             POD_NAMESPACE=HOME,
             LEASE_NAME=LEASE,
             CLUSTER_NAME="rights",
@@ -113,10 +116,12 @@ RELEASE = ("eurekube.io", "stackrefreshes", "patch")
 
 
 def test_everything_that_it_may_is_used_and_nothing_else(
-    lab: Lab, cluster: Cluster, eureka: Peers, start: Callable[[], Operator]
+    lab: Lab, cluster: Cluster, eureka: Peers, account: Account, start: Callable[[], Operator]
 ) -> None:
-    """The operator asks for every right that it has, and no request of it is refused."""
-    every = (*WORK, *CLUSTER, *election(LEASE))
+    """The operator, and the check before its removal, ask for every right that they have, and no request is
+    refused.
+    """
+    every = (*WORK, *GATE_WORK, *CLUSTER, *election(LEASE))
     granted = {
         (group, resource, verb)
         for rule in every
@@ -136,6 +141,17 @@ def test_everything_that_it_may_is_used_and_nothing_else(
     wait_for(lambda: instances(eureka, other), "a node", PATIENCE_SECONDS)
     assert {one.metadata["version"] for one in instances(eureka, app)} == {"1"}
     wait_for(lambda: condition(cluster, SERVED, app).get("status") == "True", "Ready", PATIENCE_SECONDS)
+    cluster.access.request(
+        "PATCH",
+        DEPLOYMENTS.path(SERVED, app),
+        body={"spec": {"template": {"spec": {"readinessGates": [{"conditionType": GATE}]}}}},
+        content_type=MERGE_PATCH,
+    )
+
+    def reasons() -> set[str]:
+        return {str(conditions_of(pod).get(GATE, {}).get("reason")) for pod in cluster.pods(SERVED, app)}
+
+    wait_for(lambda: "CallersLearn" in reasons(), "a gate's condition", PATIENCE_SECONDS)
     refresh = {
         "apiVersion": "eurekube.io/v1alpha1",
         "kind": "StackRefresh",
@@ -171,6 +187,18 @@ def test_everything_that_it_may_is_used_and_nothing_else(
     for name in (app, other):
         cluster.delete(SYNCERS, name, SERVED)
         wait_for(lambda name=name: cluster.get(SYNCERS, name, SERVED) is None, "its end", PATIENCE_SECONDS)  # type: ignore[misc]
+    checked = subprocess.run(
+        [sys.executable, "-m", "eurekube_provider.operator", "--check-removal"],
+        env={
+            **operator_environment(lab, SERVED, GATE_NAMESPACE=SERVED),
+            "KUBECONFIG": str(account.kubeconfig),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert f"Deployment {SERVED}/{app}, which declare the readiness gate" in checked.stdout
+    assert checked.returncode == 1
     with suppress(TimeoutError):  # or the difference shows
         wait_for(lambda: granted <= set(asked_for(lab, since)), "all of it to be used", PATIENCE_SECONDS)
     asked = asked_for(lab, since)

@@ -219,6 +219,7 @@ def test_pods_that_wait_for_callers_need_no_time() -> None:
     template = {"spec": {"readinessGates": gates}}
     assert body(finding) == {"spec": {"progressDeadlineSeconds": 720, "template": template}}
     assert finding.remedy.startswith("declare the readiness gate eurekube.io/callers-know")
+    assert found(live(gated, readinessGates=gates)) == [], "a policy declared it in the pods alone"
 
 
 def test_a_pod_that_waits_unnoticed() -> None:

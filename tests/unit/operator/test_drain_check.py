@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.syncer import Mode, Selector, Syncer
+from eurekube_provider.core.syncer import GATE, Mode, Selector, Syncer
 from eurekube_provider.operator import drain_check
 from eurekube_provider.operator.drain_check import DrainCheck, PodDrainTime, judged, sample_pods
 from lab.waiting import wait_until
@@ -155,6 +155,13 @@ def test_nothing_is_said_of_pods_that_drain_or_go() -> None:
     assert judged(of_deployment("x", "abc", slept=120), 120).problem == ""
     assert judged(of_deployment("x", "abc", slept=20), 20).problem == ""
     assert judged(pod("a", deletionTimestamp="now"), 120).problem == ""
+
+
+def test_min_ready_seconds_are_not_judged() -> None:
+    """A Deployment with ``minReadySeconds: 0``, as with the readiness gate, has no problem by that."""
+    gated = of_deployment("x", "abc", slept=120)
+    gated["spec"]["readinessGates"] = [{"conditionType": GATE}]
+    assert judged(gated, 120).problem == ""
 
 
 def test_of_each_workload_the_first_and_the_last_pod_are_meant() -> None:
