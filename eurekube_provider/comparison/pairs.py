@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from eurekube_provider.core.identity import endpoint_of
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import Object, is_ready, is_terminating
+from eurekube_provider.core.objects import Object, endpoint_name, is_ready, is_terminating
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +50,24 @@ class Pair:
 def pairs_of(
     slices: Iterable[Object], instances: Iterable[Instance], others: Mapping[str, tuple[Instance, str]]
 ) -> list[Pair]:
-    """Pair endpoints and instances by their addresses; pairs that do not agree come first.
+    """Pair endpoints and instances by names and addresses; pairs that do not agree come first.
 
     :param instances: the instances of one manager.
     :param others: by address, an instance of the same application that another manager keeps, and that
         manager: shown where the first manager has none.
     """
-    there = {one.ip_address: one for one in instances}
-    found: dict[str, Pair] = {}
+    there = {(endpoint_of(one.instance_id)[0], one.ip_address): one for one in instances}
+    found: dict[tuple[str, str], Pair] = {}
     for endpoint in (one for each in slices for one in each.get("endpoints") or ()):
         address = str(endpoint["addresses"][0])
-        instance, manager = there.pop(address, None), ""
-        if instance is None and address in found:
+        place = endpoint_name(endpoint), address  # pods on one node may share its address
+        instance, manager = there.pop(place, None), ""
+        if instance is None and place in found:
             continue  # an endpoint of two slices
         if instance is None and address in others:
             instance, manager = others[address]
         target = endpoint.get("targetRef") or {}
-        found[address] = Pair(
+        found[place] = Pair(
             address,
             str(target.get("name") or address),
             "terminating" if is_terminating(endpoint) else "ready" if is_ready(endpoint) else "not ready",
@@ -73,6 +75,6 @@ def pairs_of(
             str(instance.status) if instance else "",
             manager,
         )
-    for address, one in there.items():
-        found[address] = Pair(address, instance_id=one.instance_id, status=str(one.status))
+    for place, one in there.items():
+        found[place] = Pair(one.ip_address, instance_id=one.instance_id, status=str(one.status))
     return sorted(found.values(), key=lambda one: (one.agrees, one.endpoint or one.instance_id))

@@ -244,11 +244,6 @@ class Reason(StrEnum):
     PODS_NOT_READ = "PodsNotRead"
     """The operator has not read the pods yet; no action is needed."""
 
-    POD_NOT_READ = "PodNotRead"
-    """With ``advertise: HostPort``: the operator has not read the pod of an endpoint yet, or the pod has
-    another address than the endpoint. The others are registered, and nothing is removed; it passes by itself.
-    """
-
     JOINING = "Joining"
     """Of a namespace's syncer: a Service joined or changed, and that is not carried out yet; it passes by
     itself.

@@ -31,7 +31,7 @@ from eurekube_provider.core.brake import Braked, BrakeHistory, counts, judge
 from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.identity import without_cluster
-from eurekube_provider.core.mapping import Desired
+from eurekube_provider.core.mapping import Desired, standing
 from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.core.plan import (
     Action,
@@ -207,6 +207,13 @@ class Situation:
     unix_now: float = 0.0
 
     @property
+    def kept_keys(self) -> frozenset[Key]:
+        """The keys of instances that stay while the host port of their pods is not known."""
+        if not self.desired.kept_pods:
+            return frozenset()
+        return frozenset(one.key for one in standing(self.desired, self.held.get(self.home, ())))
+
+    @property
     def given_up(self) -> dict[str, list[Instance]]:
         """Instances, by registry, that other syncers may take over: no longer wanted, and not seen
         terminating.
@@ -352,7 +359,8 @@ def decide(situation: Situation) -> Decision:
     is_in_the_way = bool(differing.refusals or differing.doubled or any(situation.unclaimed.values()))
     is_in_the_way |= any(one.reason == ConditionType.DEAD_SELF_REGISTERED for one in situation.notes)
     # Nobody tells a paused syncer which other pods get an address.
-    if situation.state is State.REFUSED or waiting or is_in_the_way or situation.desired.is_unread:
+    is_unread = situation.desired.is_unread or situation.desired.awaits_pods
+    if situation.state is State.REFUSED or waiting or is_in_the_way or is_unread:
         waits.append(RECHECK_SECONDS)
     error = situation.unread
     if error is None and situation.policy is Policy.SYNC:
@@ -448,7 +456,7 @@ class _Draft:
             those that leave because they are registered at ``home``. Instances in none of the lists stay.
         """
         situation, removes = self.situation, self.rules.removes
-        wanted = situation.desired.keys
+        wanted = situation.desired.keys | situation.kept_keys
         given: list[tuple[Instance, Instance]] = []
         leaving: list[Instance] = []
         moved: list[Instance] = []

@@ -134,13 +134,16 @@ def derived_syncer(item: Object, service: Object) -> dict[str, Any]:
     :raises ConfigurationError: an annotation has a value that the field does not take.
     """
     metadata, name = item["metadata"], str(service["metadata"]["name"])
-    inherited = {key: value for key, value in item["spec"].items() if key not in ("selector", "annotations")}
+    own = _fields_from_annotations(item["spec"], service)
+    # An address is chosen for one mode.
+    dropped = ("selector", "annotations", *(("advertise", "nodes") if "mode" in own else ()))
+    inherited = {key: value for key, value in item["spec"].items() if key not in dropped}
     application = _expand_template(str(inherited.get("application") or DEFAULT_TEMPLATE), service)
     spec = {
         **inherited,
         "selector": {"service": name},
         "application": application,
-        **_fields_from_annotations(item["spec"], service),
+        **own,
     }
     marks = inherited_marks(item)
     made = {

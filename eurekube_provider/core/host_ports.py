@@ -6,9 +6,10 @@ EndpointSlices have neither a node's address nor a host port; the pods have both
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import Object, pod_addresses, pod_of
 
 HOST_PORT = "hostPort"
@@ -19,8 +20,10 @@ UNREAD = "unread"
 addresses than their endpoints.
 """
 
-_ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - as pods name it
-"""The values of a port's ``hostIP`` with which the node accepts calls at each of its addresses."""
+_ANY_ADDRESS = {"": "", "0.0.0.0": "IPv4", "::": "IPv6"}  # noqa: S104 - as pods name them
+"""The values of a port's ``hostIP`` with which the node accepts calls at each of its addresses, or at those
+of one family.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class PodOnHost:
     :ivar host_addresses: the node's addresses.
     :ivar ports: by a container's port, the address and the port on the node; the address is empty for any
         of the node's. A port that is bound to an address which the node does not report is left out: the
-        pod's owner may write any address there.
+        pod's owner may write any address there. So is one that is bound to a family which the node lacks.
     :ivar is_in_host_network: True if each port of the pod is one of the node's.
     """
 
@@ -39,6 +42,10 @@ class PodOnHost:
     host_addresses: tuple[str, ...] = ()
     ports: tuple[tuple[int, tuple[str, int]], ...] = ()
     is_in_host_network: bool = False
+
+    def at(self, address: str) -> PodOnHost | None:
+        """Return the pod if it has this address; None for another pod of its name, as of a StatefulSet."""
+        return self if address in self.addresses else None
 
     @classmethod
     def of(cls, pod: Object) -> PodOnHost:
@@ -54,11 +61,35 @@ class PodOnHost:
         )
 
 
-PodOnHostByName = Callable[[str], PodOnHost | None]
-"""A function that returns a pod of a syncer's target namespace by name; None for a pod that was not read."""
+@dataclass(frozen=True, slots=True)
+class KeptPod:
+    """A live pod whose host port is not known, or that has none: its instance stays where it is registered.
+
+    :ivar is_ready: True if its endpoint is ready.
+    :ivar address: the pod's own address, at which alone an instance is kept, with the endpoint's status;
+        empty for a pod that was not read. Its instance may be at a node that is gone: its status is lowered
+        if the endpoint is not ready, and never raised.
+    """
+
+    is_ready: bool
+    address: str = ""
+
+    def kept(self, held: Instance) -> Instance | None:
+        """Return the pod's instance as it is to be registered; None for one that is not kept."""
+        if self.address and held.ip_address != self.address:
+            return None
+        if self.is_ready:
+            return replace(held, status=Status.UP) if self.address else held
+        return held if held.status is Status.OUT_OF_SERVICE else replace(held, status=Status.DOWN)
 
 
-def at_host_ports(slices: Iterable[Object], pod_by_name: PodOnHostByName) -> list[dict[str, Any]]:
+FindPodOnHost = Callable[[str, str], PodOnHost | None]
+"""A function that returns the pod of a syncer's target namespace that has a name and an address; None for a
+pod that was not read.
+"""
+
+
+def at_host_ports(slices: Iterable[Object], find_pod: FindPodOnHost) -> list[dict[str, Any]]:
     """Return EndpointSlices whose endpoints are at their nodes' addresses, each port with its ``hostPort``.
 
     Endpoints of one slice whose host ports differ get a slice for each group of ports. An endpoint without a
@@ -70,8 +101,8 @@ def at_host_ports(slices: Iterable[Object], pod_by_name: PodOnHostByName) -> lis
         groups: dict[tuple[int, ...] | None, list[Object]] = {}
         for endpoint in one.get("endpoints") or ():
             address = str(endpoint["addresses"][0])
-            pod = pod_by_name(name) if (name := pod_of(endpoint)) else None
-            if name and (pod is None or address not in pod.addresses):
+            pod = find_pod(name, address) if (name := pod_of(endpoint)) else None
+            if name and pod is None:
                 groups.setdefault(None, []).append(endpoint)
                 continue
             numbers = [int(port.get("port") or 0) for port in one.get("ports") or ()]
@@ -112,8 +143,11 @@ def _place(
 
 
 def _of_family(addresses: tuple[str, ...], family: str) -> str:
-    fitting = (one for one in addresses if (":" in one) == (family == "IPv6"))
-    return next(fitting, addresses[0])
+    return next((one for one in addresses if _is_of_family(one, family)), addresses[0])
+
+
+def _is_of_family(address: str, family: str) -> bool:
+    return (":" in address) == (family == "IPv6")
 
 
 def _host_ports(spec: Object, hosts: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, int]]]:
@@ -126,6 +160,7 @@ def _host_ports(spec: Object, hosts: tuple[str, ...]) -> Iterator[tuple[int, tup
         for port in container.get("ports") or ():
             if port.get("protocol", "TCP") == "TCP" and port.get("hostPort"):
                 bound = str(port.get("hostIP") or "")
-                if bound in _ANY_ADDRESS or bound in hosts:
-                    address = "" if bound in _ANY_ADDRESS else bound
-                    yield int(port["containerPort"]), (address, int(port["hostPort"]))
+                if family := _ANY_ADDRESS.get(bound):
+                    bound = next((one for one in hosts if _is_of_family(one, family)), "nowhere")
+                if not bound or bound in hosts:
+                    yield int(port["containerPort"]), (bound, int(port["hostPort"]))

@@ -14,7 +14,7 @@ from eurekube_provider.core.address_families import in_first_family
 from eurekube_provider.core.addresses import Address, node_addresses, service_address
 from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.errors import InvalidInstance
-from eurekube_provider.core.host_ports import HOST_PORT, PodOnHostByName, at_host_ports
+from eurekube_provider.core.host_ports import HOST_PORT, FindPodOnHost, KeptPod, at_host_ports
 from eurekube_provider.core.host_ports import UNREAD as UNREAD_PODS
 from eurekube_provider.core.identity import (
     CLUSTER_UID_KEY,
@@ -49,7 +49,7 @@ from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.service_choice import choose_services
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, PortReference, Syncer
 from eurekube_provider.core.text import check_instance_id, check_metadata, value_problem
-from eurekube_provider.core.wording import counted, listed
+from eurekube_provider.core.wording import counted
 
 LabelsOfPod = Callable[[str], Mapping[str, str]]
 """A function that returns the labels of a pod by the pod's name; none for an unknown pod."""
@@ -73,8 +73,9 @@ class Desired:
     :param metadata_left_out: sentences on metadata, or health checks, that instances lack.
     :param has_endpoints: True if the Services have endpoints that are not terminating.
     :param standing: by the place in an instance's id (:func:`.identity.endpoint_of`), the status of a whole
-        Service, or of a pod on its node, whose address or port is not known: if it is registered, callers
-        must not call it while it is not ready.
+        Service whose address or port is not known: if the Service is registered, callers must not call it
+        while it is not ready.
+    :param kept_pods: by the place in an instance's id, live pods whose host port is not known.
     :param aside: the Services that the selector finds and that are not the one meant, with their
         EndpointSlices.
     :param undecided: where nobody can tell which Service is meant, the instances of each, the fewest first,
@@ -92,11 +93,17 @@ class Desired:
     aside: tuple[tuple[Object, Sequence[Object]], ...] = field(default=(), compare=False)
     undecided: tuple[tuple[Instance, ...], ...] = ()
     metadata_left_out: tuple[str, ...] = ()
+    kept_pods: Mapping[tuple[str, str], KeptPod] = field(default_factory=dict)
 
     @cached_property
     def keys(self) -> frozenset[Key]:
         """The keys of :attr:`instances`."""
         return frozenset([one.key for one in self.instances])
+
+    @property
+    def awaits_pods(self) -> bool:
+        """True if the pod of an endpoint was not read."""
+        return any(not one.address for one in self.kept_pods.values())
 
     @cached_property
     def is_in_doubt(self) -> bool:
@@ -139,7 +146,7 @@ def desired_instances(
     *,
     nodes: Iterable[Object] | None = None,
     labels_of_pod: LabelsOfPod | None = None,
-    pod_on_host: PodOnHostByName | None = None,
+    find_pod: FindPodOnHost | None = None,
     mapped: MappingCache | None = None,
 ) -> Desired:
     """Map a syncer's Services and EndpointSlices to the instances that it wants in Eureka.
@@ -150,8 +157,8 @@ def desired_instances(
         :attr:`Syncer.needs_nodes`.
     :param labels_of_pod: returns a pod's labels; None as long as the pods have not been read. Used only where
         :attr:`Syncer.needs_pods`.
-    :param pod_on_host: returns a pod's host ports; None as long as the pods have not been read. Used only
-        where :attr:`Syncer.needs_host_ports`.
+    :param find_pod: returns a pod with its host ports; None as long as the pods have not been read. Used
+        only where :attr:`Syncer.needs_host_ports`.
     :param mapped: the result of an earlier mapping, which is brought up to date.
     """
     selected = [one for one in services if syncer.selector.selects(one)]
@@ -162,10 +169,10 @@ def desired_instances(
         sentence = "the labels of the pods have not been read yet: nothing is changed before"
         return Desired(problems=(Problem(Reason.PODS_NOT_READ, sentence),))
     if syncer.needs_host_ports:
-        if pod_on_host is None:
+        if find_pod is None:
             sentence = "the host ports of the pods have not been read yet: nothing is changed before"
             return Desired(problems=(Problem(Reason.PODS_NOT_READ, sentence),))
-        slices, mapped = at_host_ports(slices, pod_on_host), None
+        slices, mapped = at_host_ports(slices, find_pod), None
     choice = choose_services(syncer, selected, slices)
     if mapped is not None:
         mapped.forget_others(map(qualified, choice.services))
@@ -230,13 +237,8 @@ def _together(parts: Sequence[Desired]) -> Desired:
     """
     instances: dict[str, Instance] = {}
     terminating = frozenset[str]().union(*(part.terminating for part in parts))
-    standing = {
-        place: status
-        for wanted in (Status.DOWN, Status.UP)
-        for part in parts
-        for place, status in part.standing.items()
-        if status is wanted
-    }
+    known = {endpoint_of(one.instance_id) for one in instances.values()}
+    kept = {place: pod for part in parts for place, pod in part.kept_pods.items() if place not in known}
     for part in parts:
         for instance in part.instances:
             other = instances.get(instance.instance_id)
@@ -249,8 +251,8 @@ def _together(parts: Sequence[Desired]) -> Desired:
         any(part.is_repacked for part in parts),
         tuple(dict.fromkeys(sentence for part in parts for sentence in part.left_out)),
         any(part.has_endpoints for part in parts),
-        standing,
         metadata_left_out=tuple(dict.fromkeys(said for part in parts for said in part.metadata_left_out)),
+        kept_pods=kept,
     )
 
 
@@ -324,7 +326,7 @@ def leaving(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
 
 
 def standing(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
-    """Return registered instances of a Service, or a pod, whose address or port is not known, with the
+    """Return registered instances of a Service, or of pods, whose address or port is not known, with the
     present status.
 
     Everything else in the instances is kept.
@@ -335,14 +337,15 @@ def standing(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
         status = next(
             (
                 status
-                for (name, of), status in desired.standing.items()
-                if of == namespace
-                and (place == name or (name.endswith(".svc") and place.startswith(f"{name}.")))
+                for (service, of), status in desired.standing.items()
+                if of == namespace and f"{place}.".startswith(f"{service}.")
             ),
             None,
         )
         if status is not None:
             found.append(replace(one, status=status))
+        elif (pod := desired.kept_pods.get((place, namespace))) and one.key not in desired.keys:
+            found += filter(None, [pod.kept(one)])
     return found
 
 
@@ -366,22 +369,10 @@ def _pod_instances(
     terminating: set[str] = set()
     parts: dict[str, tuple[Object, SliceMapping]] = {}
     addressed, left_out = in_first_family(service, slices)
-    unread = [one for one in addressed if UNREAD_PODS in one]
-    standing = {
-        (pod_of(endpoint), syncer.selector.namespace): Status.UP if is_ready(endpoint) else Status.DOWN
-        for one in unread
-        for endpoint in one["endpoints"]
-        if not is_terminating(endpoint)
-    }
-    if standing:
-        names = listed(sorted(name for name, _ in standing), 3)
-        sentence = (
-            f"of Service {where}, pods that were not read yet, or have other addresses than their endpoints:"
-            f" {names}; their instances, and those that nobody wants, stay as they are registered"
-        )
-        problems[Problem(Reason.POD_NOT_READ, sentence)] = None
+    without_host_port: list[Object] = []
     for endpoint_slice in addressed:
         if UNREAD_PODS in endpoint_slice:
+            without_host_port.append(endpoint_slice)
             continue
         name = endpoint_slice["metadata"]["name"]
         before = known.get(name)
@@ -402,6 +393,8 @@ def _pod_instances(
                 known_part,
             )
         parts[name] = (endpoint_slice, part)
+        if part.ports is None and syncer.needs_host_ports and _has_port(syncer, port, endpoint_slice):
+            without_host_port.append(endpoint_slice)
         if instances.keys().isdisjoint(part.instances):
             instances.update(part.instances)
         else:  # an endpoint on its way from one slice to another: one that is ready can be called
@@ -414,7 +407,18 @@ def _pod_instances(
         instances.pop(instance_id, None)
     if mapped is not None and not reads_pods:
         mapped.keep(where, context, parts, by_zone)
-    ports = [one.get("ports") for one, _ in parts.values() if is_packed_by_kubernetes(one)]
+    known_pods = {endpoint_of(one)[0] for one in instances}
+    kept = {
+        (pod_of(endpoint), syncer.selector.namespace): KeptPod(
+            is_ready(endpoint), "" if UNREAD_PODS in one else endpoint["addresses"][0]
+        )
+        for one in without_host_port
+        for endpoint in one["endpoints"]
+        if pod_of(endpoint) and not is_terminating(endpoint) and pod_of(endpoint) not in known_pods
+    }
+    if count := sum(not one.address for one in kept.values()):
+        left_out.append(f"{counted(count, 'pod')} of Service {where}, not read yet")
+    ports = [_own_ports(one) for one, _ in parts.values() if is_packed_by_kubernetes(one)]
     are_different = any(one != ports[0] for one in ports)
     lacking = [one for one in problems if one.reason == ConditionType.NO_PORT]
     others = [one for one in problems if one.reason != ConditionType.NO_PORT]
@@ -434,7 +438,7 @@ def _pod_instances(
         syncer.not_ready is NotReady.DOWN and are_different,
         tuple(left_out),
         bool(instances) or _has_endpoints(slices),
-        standing,
+        kept_pods=kept,
         metadata_left_out=(*_without_further_ports(where, parts.values()), *unfit),
     )
 
@@ -450,6 +454,23 @@ def _port_by_service(syncer: Syncer, service: Object) -> PortReference | None:
     chosen = chosen_ports((service.get("spec") or {}).get("ports"), None, None, "")
     is_http = not isinstance(chosen, Problem) and chosen[0] is not None and chosen[0].get("name") == "http"
     return "http" if is_http and len((service.get("spec") or {}).get("ports") or ()) > 1 else None
+
+
+def _own_ports(endpoint_slice: Object) -> object:
+    """Return the ports of an EndpointSlice as Kubernetes wrote them."""
+    ports = endpoint_slice.get("ports")
+    if not any(HOST_PORT in one for one in ports or ()):
+        return ports
+    return [{key: value for key, value in one.items() if key != HOST_PORT} for one in ports or ()]
+
+
+def _has_port(syncer: Syncer, port: PortReference | None, endpoint_slice: Object) -> bool:
+    """Return whether the pods of an EndpointSlice have the port that callers use, with or without a host
+    port.
+    """
+    packed = port if is_packed_by_kubernetes(endpoint_slice) else syncer.port
+    chosen = choose_ports(endpoint_slice.get("ports"), packed, syncer.secure_port, "")
+    return not isinstance(chosen, Problem)
 
 
 def _no_pod_has(port: PortReference | None, service: str) -> Problem:

@@ -60,6 +60,8 @@ def choose_ports(
     chosen = chosen_ports(ports, port, secure_port, where)
     if isinstance(chosen, Problem):
         return chosen
+    if secure_port is not None and port is None and chosen[0] is not None and not chosen[0].get(number):
+        chosen = None, chosen[1]  # nobody asked for it
     numbers: list[int] = []
     for item in chosen:
         found = _number(item, number, where) if item is not None else 0

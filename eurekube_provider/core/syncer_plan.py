@@ -29,7 +29,7 @@ def plan_of_syncer(
         :func:`.self_registered.twins_of`.
     """
     instances = desired.instances
-    if desired.standing:
+    if desired.standing or desired.kept_pods:
         instances = (*instances, *standing(desired, there))
     if syncer.on_termination is OnTermination.OUT_OF_SERVICE:
         instances = (*instances, *leaving(desired, there))

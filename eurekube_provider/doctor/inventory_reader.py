@@ -18,11 +18,11 @@ from eurekube_provider.comparison.mirror_explaining import MirrorInventory
 from eurekube_provider.comparison.operators import OperatorsRead
 from eurekube_provider.core.address_policy import own_addresses
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, RegistryError
-from eurekube_provider.core.host_ports import PodOnHost
-from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.host_ports import FindPodOnHost, PodOnHost
+from eurekube_provider.core.identity import Cluster, endpoint_of
 from eurekube_provider.core.mapping import Desired, desired_instances
 from eurekube_provider.core.model import EMPTY, Instance
-from eurekube_provider.core.objects import Object, is_mirrored
+from eurekube_provider.core.objects import Object, is_mirrored, pod_of
 from eurekube_provider.core.registry import fitted
 from eurekube_provider.core.registry_kinds import EUREKA, Capabilities
 from eurekube_provider.core.syncer import Mode, Syncer, connection_of
@@ -327,8 +327,13 @@ def _desired(syncer: Syncer, cluster: Cluster, index: Index, known: _KnownObject
         cluster,
         nodes=known.nodes() if syncer.needs_nodes else None,
         labels_of_pod=(lambda name: labels.get(name, {})) if labels is not None else None,
-        pod_on_host=on_hosts.get if on_hosts is not None else None,
+        find_pod=_finder(on_hosts) if on_hosts is not None else None,
     )
+
+
+def _finder(pods: Mapping[str, PodOnHost]) -> FindPodOnHost:
+    """Return the function that finds one of these pods by name and address."""
+    return lambda name, address: pod.at(address) if (pod := pods.get(name)) else None
 
 
 def asked(item: Object, capabilities: Mapping[str, Capabilities] = EMPTY) -> Syncer | None:
@@ -346,9 +351,14 @@ def asked(item: Object, capabilities: Mapping[str, Capabilities] = EMPTY) -> Syn
 
 
 def endpoint_at(inventory: Inventory, syncer: Syncer, instance: Instance) -> Object | None:
-    """Return the endpoint with an instance's address; None for a syncer that registers no endpoints."""
+    """Return the endpoint with an instance's address, or, with host ports, of its pod; None for a syncer that
+    registers no endpoints.
+    """
     if syncer.mode is not Mode.POD:
         return None
     _, slices = inventory.index.selected(syncer.selector)
     endpoints = (one for each in slices for one in each.get("endpoints") or ())
+    if syncer.needs_host_ports:
+        name, _ = endpoint_of(instance.instance_id)
+        return next((one for one in endpoints if pod_of(one) == name), None)
     return next((one for one in endpoints if one["addresses"][0] == instance.ip_address), None)

@@ -14,10 +14,10 @@ from dataclasses import replace
 
 from eurekube_provider.core.decision import HEIR_POLL_SECONDS, Heir, Place
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
-from eurekube_provider.core.identity import OWNER_KEY, Cluster
+from eurekube_provider.core.identity import OWNER_KEY, Cluster, endpoint_of
 from eurekube_provider.core.mapping import under_held_ids
 from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.core.syncer import Syncer, claimed_names, is_deleted
+from eurekube_provider.core.syncer import Advertise, Mode, Syncer, claimed_names, is_deleted
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.permission import Permissions
 from eurekube_provider.operator.sources import Sources
@@ -116,11 +116,20 @@ class Heirs:
         return now - since < UNREAD_SECONDS
 
     def _selected_by(self, syncer: Syncer, there: Mapping[Key, Instance]) -> tuple[Instance, ...]:
-        """Return the instances of ``there`` that a syncer selects, unchanged but for their owner: pods'
-        labels were not read.
+        """Return the instances of ``there`` that a syncer selects, unchanged but for their owner: the pods
+        were not read.
         """
-        asked = self._sources.desired(replace(syncer, metadata_from_pod_labels=()))
+        asked = self._sources.desired(
+            replace(syncer, metadata_from_pod_labels=(), advertise=Advertise.AUTO)
+            if syncer.mode is Mode.POD
+            else syncer
+        )
         selected = under_held_ids(asked, there.values(), self._cluster.name)
         owner = {OWNER_KEY: syncer.owner(self._cluster)}
-        held = (there[one.key] for one in selected.instances if one.key in there)
+        held: Iterable[Instance] = (there[one.key] for one in selected.instances if one.key in there)
+        if syncer.needs_host_ports:  # whose ids have ports that only the pods have
+            places = {(one.application, endpoint_of(one.instance_id)) for one in selected.instances}
+            held = (
+                one for one in there.values() if (one.application, endpoint_of(one.instance_id)) in places
+            )
         return tuple(replace(one, metadata={**one.metadata, **owner}) for one in held)

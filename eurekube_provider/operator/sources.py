@@ -21,7 +21,7 @@ from eurekube_provider.core.derived_syncer import (
 )
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.core.gate import as_ready, selects_pod
-from eurekube_provider.core.host_ports import PodOnHost, PodOnHostByName, at_host_ports
+from eurekube_provider.core.host_ports import FindPodOnHost, PodOnHost, at_host_ports
 from eurekube_provider.core.identity import Cluster, endpoint_of
 from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.mapping import Desired, LabelsOfPod, desired_instances
@@ -48,6 +48,7 @@ from eurekube_provider.kube.access import (
     SYNCERS,
     ApiResource,
     KubeAccess,
+    objects_named,
 )
 from eurekube_provider.kube.reflector import Listener, Reflector, ReflectorGroup, Trim
 from eurekube_provider.operator.gated_pods import GatedPods
@@ -64,6 +65,9 @@ from eurekube_provider.operator.watches import (
     trim_service,
     trim_slice,
 )
+
+MOST_PODS_ASKED = 20
+"""Most pods that one mapping asks the API server for; the next mapping asks for the rest."""
 
 SUM_SECONDS = 1.0
 """How long what happens to single Services is gathered before a namespace's syncer sums it up."""
@@ -93,6 +97,7 @@ class Sources:
         gate_namespaces: Sequence[Scope] = (),
         enqueue_later: Callable[[SyncerKey, float], None] = lambda *_: None,
     ) -> None:
+        self._access = access
         self._concerned = concerned
         self.enqueue_later = enqueue_later
         self._cluster = cluster
@@ -282,8 +287,10 @@ class Sources:
             self._cluster,
             nodes=nodes.objects() if nodes is not None else None,
             labels_of_pod=labels_of_pod,
-            pod_on_host=self._pod_on_host(syncer),
-            mapped=self._mapped_for((syncer.namespace, syncer.name), slices),
+            find_pod=self._find_pod(syncer, asks=True),
+            mapped=None
+            if syncer.needs_host_ports
+            else self._mapped_for((syncer.namespace, syncer.name), slices),
         )
         failure = self._failure_for(syncer)
         if failure is None or not desired.is_unread:
@@ -299,18 +306,32 @@ class Sources:
             self._pods_on_hosts.failure if syncer.needs_host_ports else None
         )
 
-    def _pod_on_host(self, syncer: Syncer) -> PodOnHostByName | None:
+    def _find_pod(self, syncer: Syncer, *, asks: bool) -> FindPodOnHost | None:
         """Return the function that finds the host ports of a syncer's pods; None where it needs none, or
         before they were read.
+
+        :param asks: True to ask the API server for pods that the watch has not brought yet: old pods may
+            leave meanwhile, and nobody would register the new ones.
         """
         namespace = syncer.selector.namespace
         pods = self._pods_on_hosts.reflector(namespace) if syncer.needs_host_ports else None
         if pods is None:
             return None
+        left = MOST_PODS_ASKED if asks else 0
 
-        def found(name: str) -> PodOnHost | None:
+        def found(name: str, address: str) -> PodOnHost | None:
+            nonlocal left
             pod = pods.get(namespace, name)
-            return pod["on_host"] if pod else None
+            on_host = pod["on_host"].at(address) if pod else None
+            if on_host is None and left:
+                left -= 1
+                try:
+                    there = objects_named(self._access, PODS, name, namespace)
+                except KubernetesError:
+                    left = 0
+                else:
+                    on_host = next((one for each in there if (one := PodOnHost.of(each).at(address))), None)
+            return on_host
 
         return found
 
@@ -353,8 +374,8 @@ class Sources:
             return []
         slices = self._with_gates(self._index.selected(selector)[1])
         syncer = self.asked(self.syncers.get(*key))
-        pod_on_host = self._pod_on_host(syncer) if syncer is not None else None
-        return at_host_ports(slices, pod_on_host) if pod_on_host is not None else slices
+        find_pod = self._find_pod(syncer, asks=False) if syncer is not None else None
+        return at_host_ports(slices, find_pod) if find_pod is not None else slices
 
     def _with_gates(self, slices: list[Object]) -> list[Object]:
         """Return slices in which pods that only wait for Eurekube's readiness gate are ready."""
@@ -521,8 +542,18 @@ class Sources:
                 self._concerned(key)
 
     def _host_ports_changed(self, old: Object | None, new: Object | None) -> None:
-        if new is not None and (old is None or old["on_host"] != new["on_host"]):
-            for key in self._pods_on_hosts.users(new["metadata"]["namespace"]):
+        if new is None or (old is not None and old["on_host"] == new["on_host"]):
+            return
+        namespace, name = key_of(new)
+        # A pod that no slice lists yet comes with its slice.
+        listing = [
+            one
+            for one in self.slices.objects(namespace)
+            if any(pod_of(endpoint) == name for endpoint in one["endpoints"])
+        ]
+        services = [self._index.service(namespace, service_of(one) or "") for one in listing]
+        for key in {key for one in services if one for key in self._selectors.selecting(one)}:
+            if key in self._pods_on_hosts.users(namespace):
                 self._concerned(key)
 
     def _tell(self, *services: Object) -> None:

@@ -407,7 +407,7 @@ def test_host_ports(shop: Shop) -> None:
     wait_places(n1_30080="DOWN", n2_30080="UP")
     # The endpoint of the next pod a-1 is known before the pod itself.
     shop.slices(shop.endpoint(1, "a-0"), shop.endpoint(4, "a-1"))
-    shop.wait_condition("Synced", "False", "PodNotRead")
+    wait_for(lambda: "not read yet" in shop.condition("EndpointsLeftOut")[2], "the unread pod", 60.0)
     wait_places(n1_30080="UP", n2_30080="UP")
     run_pod("a-1", 4, 4, hostPort=30081)
     wait_places(n1_30080="UP", n4_30081="UP")

@@ -27,6 +27,7 @@ from eurekube_provider.core.decision import (
     decide,
 )
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
+from eurekube_provider.core.host_ports import KeptPod
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance, Key, Port, Status
@@ -67,6 +68,17 @@ def ids(names: str) -> frozenset[str]:
 def doubt(reason: str = ConditionType.NO_PORT) -> tuple[Problem, ...]:
     """Return a problem that leaves a doubt about the desired instances."""
     return (Problem(reason, "it cannot be determined"),)
+
+
+def unread(names: str, wanted: str, *, is_ready: bool = True) -> Desired:
+    """Return desired instances beside pods that were not read."""
+    kept = {(name, "shop"): KeptPod(is_ready) for name in names}
+    return Desired(tuple(pods(wanted)), kept_pods=kept)
+
+
+def at_their_own(names: str) -> dict[tuple[str, str], KeptPod]:
+    """Return ready pods without a host port."""
+    return {(name, "shop"): KeptPod(is_ready=True, address=pod(name).ip_address) for name in names}
 
 
 def situation(has: str = "", wanted: str = "", state: State = State.SERVED, **more: Any) -> Situation:
@@ -210,6 +222,16 @@ ROWS: dict[str, Row] = {
     "a person's status waits with a broken source": Row(
         situation("abc", **holding(TAKEN_OUT, *pods("bc")), brake=BrakeHistory(2, 100)),
         holds="all 2 instances would go",
+    ),
+    "a pod is not read yet": Row(situation("abc", desired=unread("b", "ac")), again=RECHECK_SECONDS),
+    "a pod is not read yet, and is not ready": Row(
+        situation("abc", desired=unread("b", "ac", is_ready=False)), "~b", again=RECHECK_SECONDS
+    ),
+    "a pod is not read yet, and others end": Row(
+        situation("abc", desired=unread("b", "a"), terminating=ids("c")), "-c", again=RECHECK_SECONDS
+    ),
+    "pods have no host port yet": Row(
+        situation("ab", desired=Desired(tuple(pods("c")), kept_pods=at_their_own("ab"))), "+c"
     ),
     "an instance of somebody else stands there": Row(
         situation("", "a", beside=[pod("a", owner=THEIRS)]), again=RECHECK_SECONDS

@@ -173,7 +173,10 @@ def test_another_mode_must_be_listed() -> None:
     with pytest.raises(ConfigurationError, match="does not list mode"):
         derived_syncer(parent(), service(sync="service"))
     assert derived_syncer(parent(), service(sync="pod"))["spec"]["mode"] == "pod"
-    assert derived_syncer(parent(annotations=["mode"]), service(sync="service"))["spec"]["mode"] == "service"
+    of_pods = parent(annotations=["mode"], advertise="HostPort")
+    spec = derived_syncer(of_pods, service(sync="service"))["spec"]
+    assert (spec["mode"], "advertise" in spec) == ("service", False), "an address is chosen for one mode"
+    assert derived_syncer(of_pods, service(sync="pod"))["spec"]["advertise"] == "HostPort"
 
 
 def test_names() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ def pod(address: str = "10.0.0.1", *ports: Object, host: str = "192.0.2.1", **sp
     given.
     """
     given = list(ports or ({"containerPort": 8080, "hostPort": 30080, "protocol": "TCP"},))
-    hosts = [{"ip": host}, {"ip": "203.0.113.1"}]
+    hosts = [{"ip": host}, {"ip": "203.0.113.1"}, {"ip": "2001:db8::1"}]
     status = {"podIP": address, "podIPs": [{"ip": address}], "hostIP": host, "hostIPs": hosts}
     return PodOnHost.of({"spec": {"containers": [{"ports": given}], **spec}, "status": status})
 
@@ -34,7 +35,9 @@ def mapped(slices: list[Object], known: dict[str, PodOnHost] | None, **fields: A
         [service()],
         slices,
         CLUSTER,
-        pod_on_host=known.get if known is not None else None,
+        find_pod=(lambda name, address: there.at(address) if (there := known.get(name)) else None)
+        if known is not None
+        else None,
     )
 
 
@@ -70,7 +73,7 @@ def test_ports_are_chosen_by_the_pods_numbers() -> None:
     ("ports", "spec", "expected"),
     [
         ([{"containerPort": 8080, "hostPort": 80, "hostIP": "0.0.0.0"}], {}, ("192.0.2.1", 80)),
-        ([{"containerPort": 8080, "hostPort": 80, "hostIP": "::"}], {}, ("192.0.2.1", 80)),
+        ([{"containerPort": 8080, "hostPort": 80, "hostIP": "::"}], {}, ("2001:db8::1", 80)),
         ([{"containerPort": 8080, "hostPort": 80, "hostIP": "203.0.113.1"}], {}, ("203.0.113.1", 80)),
         ([{"containerPort": 1}], {"hostNetwork": True}, ("10.0.0.1", 8080)),
         (
@@ -175,24 +178,75 @@ def test_dual_stack_nodes() -> None:
 @pytest.mark.parametrize(
     "known", [{}, {"a": pod("10.0.0.9", host="192.0.2.9")}], ids=["unknown", "at another address"]
 )
-@pytest.mark.parametrize(("ready", "status"), [(True, Status.UP), (False, Status.DOWN)])
+@pytest.mark.parametrize(
+    ("ready", "held", "status"),
+    [
+        (True, Status.UP, Status.UP),
+        (True, Status.DOWN, Status.DOWN),
+        (False, Status.UP, Status.DOWN),
+        (False, Status.OUT_OF_SERVICE, Status.OUT_OF_SERVICE),
+    ],
+)
 def test_a_pod_that_was_not_read_keeps_its_instance(
-    known: dict[str, PodOnHost], ready: bool, status: Status
+    known: dict[str, PodOnHost], ready: bool, held: Status, status: Status
 ) -> None:
-    """An instance stays registered with the endpoint's status; nothing new is registered, nothing is removed,
-    and no other pod's instance is touched.
+    """An instance stays registered; its status is lowered with the endpoint and never raised, since it may be
+    at a node that is gone. Nothing new is registered, and no other pod's instance is touched.
     """
-    (before, other) = mapped(
+    before, other = mapped(
         [endpoint_slice(endpoint("10.0.0.1", "a", ready=True), endpoint("10.0.0.2", "a.1", ready=True))],
         {"a": pod(), "a.1": pod("10.0.0.2", host="192.0.2.2")},
     ).instances
     desired = mapped([one(ready=ready)], known)
-    (problem,) = desired.problems
-    assert (desired.instances, problem.reason) == ((), "PodNotRead")
-    assert "have other addresses than their endpoints: a;" in problem.message
-    assert (desired.is_in_doubt, desired.is_unread) == (True, False)
-    (kept,) = standing(desired, [before, other])
+    assert (desired.instances, desired.problems, desired.awaits_pods) == ((), (), True)
+    assert desired.left_out == ("1 pod of Service shop/rating, not read yet",)
+    (kept,) = standing(desired, [replace(before, status=held), other])
     assert (kept.key, kept.ip_address, kept.status) == (before.key, "192.0.2.1", status)
+
+
+def test_a_pod_that_is_known_elsewhere_keeps_nothing() -> None:
+    """A second slice with another address of a pod, as of a second network, changes nothing for the pod."""
+    (held,) = mapped([one()], {"a": pod()}).instances
+    slices = [one(), endpoint_slice(endpoint("10.9.0.1", "a", ready=False), name="rating-y")]
+    desired = mapped(slices, {"a": pod()})
+    assert [each.key for each in desired.instances] == [held.key]
+    assert (standing(desired, [held]), desired.awaits_pods) == ([], False)
+
+
+@pytest.mark.parametrize(("ready", "status"), [(True, Status.UP), (False, Status.DOWN)])
+def test_a_pod_without_a_host_port_keeps_the_instance_at_its_own_address(ready: bool, status: Status) -> None:
+    """After a syncer changed to host ports, pods that have none yet stay registered at their own address,
+    beside the first that has one; an instance at another address, as of the pod before, does not.
+    """
+    old = endpoint("10.0.0.1", "a", ready=ready)
+    (before,) = desired_instances(syncer(), [service()], [endpoint_slice(old)], CLUSTER).instances
+    slices = [endpoint_slice(old, endpoint("10.0.0.2", "b", ready=True))]
+    known = {"a": pod("10.0.0.1", {"containerPort": 8080}), "b": pod("10.0.0.2", host="192.0.2.2")}
+    desired = mapped(slices, known)
+    assert [each.ip_address for each in desired.instances] == ["192.0.2.2"]
+    assert not desired.is_in_doubt
+    (kept,) = standing(desired, [before, replace(before, ip_address="192.0.2.9")])
+    assert (kept.key, kept.ip_address, kept.status) == (before.key, "10.0.0.1", status)
+
+
+def test_an_implicit_plain_port_needs_no_host_port() -> None:
+    """With ``securePort`` alone, the port ``http`` is left out where it has no host port."""
+    https = {"name": "https", "port": 8443, "protocol": "TCP"}
+    slices = [endpoint_slice(endpoint("10.0.0.1", "a", ready=True), ports=(HTTP, https))]
+    known = {"a": pod("10.0.0.1", {"containerPort": 8443, "hostPort": 30443})}
+    (found,) = mapped(slices, known, secure_port="https").instances
+    assert (found.secure_port.number, found.port.enabled) == (30443, False)
+    (problem,) = mapped(slices, known, secure_port="https", port="http").problems
+    assert problem.reason == "NoPort"
+
+
+def test_host_ports_that_differ_are_no_repacking() -> None:
+    """Pods with different host ports do not make their slices be taken for repacked ones."""
+    packed = {"endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"}
+    item = endpoint_slice(endpoint("10.0.0.1", "a", ready=True), endpoint("10.0.0.2", "b", ready=True))
+    item["metadata"]["labels"] |= packed
+    known = {"a": pod(), "b": pod("10.0.0.2", {"containerPort": 8080, "hostPort": 30081})}
+    assert not mapped([item], known).is_repacked
 
 
 def test_a_terminating_pod_that_is_gone_leaves() -> None:
@@ -200,7 +254,7 @@ def test_a_terminating_pod_that_is_gone_leaves() -> None:
     to terminate.
     """
     gone = mapped([one(ready=False, terminating=True)], {})
-    assert (dict(gone.standing), gone.problems) == ({}, ())
+    assert (dict(gone.kept_pods), gone.problems, gone.left_out) == ({}, (), ())
     there = mapped([one(ready=False, terminating=True)], {"a": pod()})
     assert there.terminating == {"a.shop.eks:rating:30080"}
 

@@ -531,10 +531,17 @@ def test_what_is_found_while_others_are_asked_is_offered_as_well(
     assert released == ([True] if is_deleted else [])
 
 
-@pytest.mark.parametrize("is_read", [True, False])
+@pytest.mark.parametrize(
+    ("is_read", "asks"),
+    [
+        (True, {"metadataFromPodLabels": ["version"]}),
+        (False, {"metadataFromPodLabels": ["version"]}),
+        (False, {"advertise": "HostPort"}),
+    ],
+)
 @pytest.mark.parametrize("waits_at_once", [True, False])
 def test_what_another_syncer_may_want_waits_until_that_is_known(
-    waits_at_once: bool, is_read: bool, monkeypatch: pytest.MonkeyPatch
+    waits_at_once: bool, is_read: bool, asks: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A deletion waits for the first list of pods, which tells what a second syncer wants; without a list the
     instance is handed over unchanged.
@@ -548,8 +555,7 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
     scene.set_endpoints(a=READY)
     (syncers,) = scene.played.sources.syncers.reflectors
     metadata = {"namespace": "shop", "name": "ratings", "uid": "v", "finalizers": [FINALIZER]}
-    labels = {"metadataFromPodLabels": ["version"]}
-    syncers.take("ADDED", {**scene.syncer, "metadata": metadata, "spec": {**scene.spec, **labels}})
+    syncers.take("ADDED", {**scene.syncer, "metadata": metadata, "spec": {**scene.spec, **asks}})
     mark_deleted(scene, monkeypatch)
     released: list[Any] = []
     monkeypatch.setattr(reconciler, "set_finalizer", lambda *_, **__: released.append(True))

@@ -25,6 +25,7 @@ from eurekube_provider.operator.watches import (
     trim_node,
     trim_own,
     trim_pod,
+    trim_pod_on_host,
     trim_service,
     trim_slice,
 )
@@ -486,3 +487,95 @@ def test_what_terminates_is_looked_up_by_what_the_id_says(pod: str) -> None:
         for namespace in ("shop", "other")
     ]
     assert seen == [True, False]
+
+
+class PodsOnHosts:
+    """Watched pods, in place of a watch that has brought some of them."""
+
+    def __init__(self, *known: tuple[str, str, str]) -> None:
+        self.known = {name: pod_on_host(*rest) for name, *rest in known}
+        self.failure = None
+
+    def reflector(self, _: str) -> PodsOnHosts:
+        """Return the watched pods of a namespace."""
+        return self
+
+    def get(self, _: str, name: str) -> Object | None:
+        """Return a pod by its name."""
+        return trim_pod_on_host(self.known[name]) if name in self.known else None
+
+    def users(self, _: str) -> set[tuple[str, str]]:
+        """Return the syncers that need a namespace's pods."""
+        return {("shop", "rating"), ("shop", "order")}
+
+
+def pod_on_host(address: str, host: str) -> Object:
+    """Return a pod with the host port 30080, as the API sends it."""
+    ports = [{"containerPort": 8080, "hostPort": 30080}]
+    status = {"podIP": address, "hostIP": host}
+    return {
+        "metadata": {"namespace": "shop", "name": "rating-0"},
+        "spec": {"containers": [{"ports": ports}]},
+        "status": status,
+    }
+
+
+@pytest.mark.parametrize(
+    ("watched", "answers", "expected"),
+    [
+        ([("rating-0", "10.0.0.1", "192.0.2.1")], [], ["192.0.2.1"]),
+        ([("rating-0", "10.0.0.9", "192.0.2.9")], [[pod_on_host("10.0.0.1", "192.0.2.1")]], ["192.0.2.1"]),
+        ([], [[pod_on_host("10.0.0.1", "192.0.2.1")]], ["192.0.2.1"]),
+        ([], [[pod_on_host("10.0.0.9", "192.0.2.9")]], []),
+        ([], [[]], []),
+        ([], [None], []),
+    ],
+    ids=["watched", "an older pod is watched", "not watched yet", "another pod", "gone", "no answer"],
+)
+def test_a_pod_that_the_watch_lacks_is_asked_for(
+    watched: list[tuple[str, str, str]],
+    answers: list[list[Object] | None],
+    expected: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The operator asks the API server once for a pod with a host port that its watch has not brought yet."""
+    operator, asked = RunningOperator(), list(answers)
+
+    def answer(*_: object) -> list[Object]:
+        found = asked.pop(0)
+        if found is None:
+            raise KubernetesError("no answer")
+        return found
+
+    monkeypatch.setattr("eurekube_provider.operator.sources.objects_named", answer)
+    monkeypatch.setattr(operator.sources, "_unread", lambda _: None)
+    monkeypatch.setattr(operator.sources, "_pods_on_hosts", PodsOnHosts(*watched))
+    operator.slice("rating", "10.0.0.1")
+    syncer = Syncer(
+        "shop", "rating", Mode.POD, Selector("shop", "rating"), "rating", advertise=Advertise.HOST_PORT
+    )
+    desired = operator.sources.desired(syncer)
+    assert [one.ip_address for one in desired.instances] == expected
+    assert desired.awaits_pods is not bool(expected)
+    assert asked == []
+
+
+def test_a_pod_concerns_the_syncers_whose_slices_list_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod's host ports concern the syncers of the Services that list the pod, and no other ones of its
+    namespace.
+    """
+    operator = RunningOperator()
+    for name in ("rating", "order"):
+        operator.syncer(name)
+        operator.slice(name, "10.0.0.1")
+    operator.concerned.clear()
+    monkeypatch.setattr(operator.sources, "_pods_on_hosts", PodsOnHosts())
+    changed = operator.sources._host_ports_changed  # noqa: SLF001 - the watch calls it
+    pod = trim_pod_on_host(pod_on_host("10.0.0.1", "192.0.2.1"))
+    changed(None, pod)
+    assert operator.concerned == [("shop", "rating")]
+    changed(pod, pod)
+    changed(pod, None)
+    stranger = {**pod, "metadata": {"namespace": "shop", "name": "job-1"}}
+    changed(None, stranger)
+    assert operator.concerned == [("shop", "rating")]
