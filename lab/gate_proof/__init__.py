@@ -28,10 +28,10 @@ def prove_gate(form: GateFormName) -> dict[str, Any]:
 
     Its progress goes to standard error.
 
-    :param form: ``defaults``: all rollouts with the caches of the field, and those in which calls may fail:
-        with ``whenEurekaIsAway: Open``, and without the gate; ``quick``: one rollout with and one without the
-        gate, with the caches that the doctor advises; ``short``: all rollouts in which no call may fail, with
-        caches tuned down.
+    :param form: ``defaults``: all rollouts with the caches of the field, an application that is scaled to zero
+        and back, and rollouts in which calls may fail: with ``whenEurekaIsAway: Open``, and without the gate;
+        ``quick``: one rollout with and one without the gate, with the caches that the doctor advises;
+        ``short``: the rollouts in which no call may fail, and the scaled application, with caches tuned down.
     :raises LabError: it broke down; SpringClientMissing where Java or Maven is missing.
     """
     # Nothing can be downloaded in there.
@@ -51,3 +51,30 @@ def allowed_seconds(report: dict[str, Any], act: dict[str, Any]) -> float:
     known, excused = report["drain"]["known_after_seconds"], act["excused_seconds"]
     late = known + excused if excused else 0.0
     return float(1.2 * math.ceil(REPLICAS / SURGE) * (known + START_SECONDS) + late + excused)
+
+
+NOBODY = {404, 503}
+"""The gateway's answers for an application without instances: no route, or a route that leads nowhere."""
+
+
+def gateway_faults(report: dict[str, Any]) -> list[str]:
+    """Return what a gateway did wrong while its application was scaled to zero and back; empty for nothing.
+
+    A call must succeed or find no instance, none may meet a pod that is gone, and calls must succeed again as
+    soon as callers know. The first pod's gate must open at once, since it has nobody to wait for.
+    """
+    emptied, known = report["emptied"], report["drain"]["known_after_seconds"]
+    found = [at for at, status in emptied["answers"] if status == 200]
+    missing = [at for at, status in emptied["answers"] if status in NOBODY]
+    back = min((at for at in found if at > emptied["empty"]), default=math.inf)
+    checks = {
+        f"answers {sorted({status for _, status in emptied['answers']} - {200, *NOBODY})}": len(found)
+        + len(missing)
+        < len(emptied["answers"]),
+        "nobody was found before the pods went": any(at < emptied["began"] for at in missing),
+        "a pod that is gone answered": any(emptied["empty"] < at < emptied["ready"] for at in found),
+        "callers learned too late": back > emptied["ready"] + known,
+        "nobody was found after a call had succeeded": any(at > back for at in missing),
+        "the first gate did not open at once": emptied["opened"] - emptied["ready"] >= known,
+    }
+    return [fault for fault, is_so in checks.items() if is_so]

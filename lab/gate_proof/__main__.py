@@ -408,7 +408,7 @@ def main() -> None:
             play.roll("one Eureka frozen", play.without(1))
             play.roll("all Eurekas frozen", play.without(3))
         counted_until = time.time()
-        emptied = play.empty_and_restore() if arguments.form == "short" else None
+        emptied = play.empty_and_restore() if arguments.form != "quick" else None
         if arguments.form == "defaults":
             stage.open_without_eureka()
             play.roll("all Eurekas frozen, and Open", play.away, may_fail=True)

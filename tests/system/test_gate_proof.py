@@ -6,16 +6,13 @@ from typing import Any
 
 import pytest
 
-from lab.gate_proof import REPLICAS, allowed_seconds, prove_gate
+from lab.gate_proof import REPLICAS, allowed_seconds, gateway_faults, prove_gate
 from lab.netns import why_not
 from lab.spring import SpringClientMissing
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(900)]
 
 ACTS = ["rolled", "leader killed", "one Eureka frozen", "all Eurekas frozen"]
-
-NOBODY = {404, 503}
-"""The gateway's answers for an application without instances: no route, or a route that leads nowhere."""
 
 
 @pytest.fixture(scope="module")
@@ -66,15 +63,5 @@ def test_a_gateway_follows_an_application_that_is_scaled_to_zero_and_back(report
 
     The first pod of an empty Service waits for nobody: its gate opens at once.
     """
-    emptied = report["emptied"]
-    known = report["drain"]["known_after_seconds"]
-    answers = emptied["answers"]
-    assert {status for _, status in answers} <= {200, *NOBODY}
-    found = [at for at, status in answers if status == 200]
-    missing = [at for at, status in answers if status in NOBODY]
-    assert [at for at in missing if at < emptied["began"]] == []
-    assert [at for at in found if emptied["empty"] < at < emptied["ready"]] == []
-    back = min(at for at in found if at > emptied["empty"])
-    assert back <= emptied["ready"] + known
-    assert [at for at in missing if at > back] == []
-    assert emptied["opened"] - emptied["ready"] < known
+    assert len(report["emptied"]["answers"]) > 100
+    assert gateway_faults(report) == []

@@ -327,9 +327,11 @@ def installed_by_helm(one: Newcomer, chart: Path, values: str = "") -> Iterator[
     one.types(command)
     one.types("python3 -m venv --without-pip eurekube\n" + one.installed("eurekube"))
     one.environment["PATH"] = os.pathsep.join([f"{one.folder}/eurekube/bin", one.environment["PATH"]])
-    with one.running(in_place_of_the_pods(one)):
-        yield command.replace("helm install", "helm upgrade")
-    one.types("helm uninstall eurekube --namespace eurekube-system --no-hooks --wait")
+    try:
+        with one.running(in_place_of_the_pods(one)):
+            yield command.replace("helm install", "helm upgrade")
+    finally:
+        one.types("helm uninstall eurekube --namespace eurekube-system --no-hooks --wait")
 
 
 def test_a_newcomer_with_helm(
@@ -401,7 +403,7 @@ def test_a_newcomer_lets_services_join(
         wait_for(lambda: "Conflict" in one.types(f"{described} 2>&1 || true"), "the conflict")
         one.types(deleted)
         assert is_there(), "the instances are handed over"
-        wait_for(lambda: "Conflict  " not in one.types(described), "the end of the conflict")
+        wait_for(lambda: shown.search(one.types(look)), "the end of the conflict")
         assert is_there()
         one.types(orphan)
         assert is_there()
@@ -450,15 +452,16 @@ def test_a_newcomer_lets_roll_outs_wait(
         (one.folder / "values.yaml").write_text(with_policy)
         one.types(upgrade + label)
         time.sleep(5)  # until the API server has read the policy
-        cluster.deployment("shop", "review", 1)
-        (pod,) = wait_for(lambda: cluster.items(PODS, "shop", app="review"), "a pod")
+        cluster.deployment("shop", "order", 1)
+        (pod,) = wait_for(lambda: cluster.items(PODS, "shop", app="order"), "a pod")
         assert pod["spec"]["readinessGates"] == [{"conditionType": GATE_NAME}]
         one.types("kubectl label namespace shop eurekube.io/readiness-gate-")
         one.types("kubectl delete eurekasyncer rating --namespace shop --timeout=60s")
-        guard = "env GATE_NAMESPACE=shop eurekube operator --check-removal --watch-namespace shop"
+        settings = f"EUREKA_URL={one.url} GATE_NAMESPACE=shop WATCH_NAMESPACE=shop"
+        guard = f"{settings} eurekube operator --check-removal"
         with pytest.raises(AssertionError, match="Deployment shop/rating"):
             one.types(guard)
-        one.types("kubectl delete deployment rating review --namespace shop --cascade=foreground")
+        one.types("kubectl delete deployment rating order --namespace shop --cascade=foreground")
         assert "no readiness gate needs the operator" in one.types(guard)
 
 
