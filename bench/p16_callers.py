@@ -104,7 +104,7 @@ def holds(report: Report) -> bool:
     gated = [act for act in report["acts"] if not act["may_fail"]]
     return (
         not report["failures"]
-        and not (report["emptied"] and gateway_faults(report))
+        and not (report.get("emptied") and gateway_faults(report))
         and all(max(learned_seconds(report, act)) <= learned_within(report, act) for act in gated)
         and max(forgotten_seconds(report, first)) <= forgotten
         and all(max(first_calls(pod)) <= pod["opened"] for act in gated for pod in new_pods(report, act))
@@ -120,10 +120,10 @@ def learned_within(report: Report, act: dict[str, Any]) -> float:
     late as it was away.
     """
     drain, excused = report["drain"], act["excused_seconds"]
-    late = 0.0 if act is report["acts"][0] else float(drain["take_over_seconds"])
-    return float(
-        drain["known_after_seconds"] + late + (drain["known_after_seconds"] + excused if excused else 0)
-    )
+    known, take_over = float(drain["known_after_seconds"]), float(drain["take_over_seconds"])
+    if act is report["acts"][0]:
+        return known
+    return known + take_over + (known + excused if excused else 0.0)
 
 
 def new_pods(report: Report, act: dict[str, Any]) -> list[dict[str, Any]]:

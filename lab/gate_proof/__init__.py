@@ -28,9 +28,9 @@ def prove_gate(form: GateFormName) -> dict[str, Any]:
 
     Its progress goes to standard error.
 
-    :param form: ``defaults``: all rollouts with the caches of the field, an application that is scaled to zero
-        and back, and rollouts in which calls may fail: with ``whenEurekaIsAway: Open``, and without the gate;
-        ``quick``: one rollout with and one without the gate, with the caches that the doctor advises;
+    :param form: ``defaults``: all rollouts with the caches of the field, an application that is scaled to
+        zero and back, and rollouts in which calls may fail: with ``whenEurekaIsAway: Open``, and without the
+        gate; ``quick``: one rollout with and one without the gate, with the caches that the doctor advises;
         ``short``: the rollouts in which no call may fail, and the scaled application, with caches tuned down.
     :raises LabError: it broke down; SpringClientMissing where Java or Maven is missing.
     """
