@@ -295,11 +295,14 @@ def run_and_destroy(one: Newcomer, cluster: Cluster, eureka: Peers, venv: str, p
         assert not left.keys() & {"192.0.2.10", *ready}
 
 
+needs_chart = pytest.mark.skipif(
+    not (ROOT / "charts" / "eurekube" / "Chart.yaml").is_file(), reason="this tree has no chart"
+)
+
+
 @pytest.fixture(scope="module")
 def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pack the chart as it would be published."""
-    if not (ROOT / "charts" / "eurekube" / "Chart.yaml").is_file():
-        pytest.skip("this tree has no chart")
     packed = tmp_path_factory.mktemp("packed")
     program = provide([HELM])[HELM]
     subprocess.run(
@@ -334,6 +337,7 @@ def installed_by_helm(one: Newcomer, chart: Path, values: str = "") -> Iterator[
         one.types("helm uninstall eurekube --namespace eurekube-system --no-hooks --wait")
 
 
+@needs_chart
 def test_a_newcomer_with_helm(
     lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, chart: Path, tmp_path: Path
 ) -> None:
@@ -351,6 +355,7 @@ def test_a_newcomer_with_helm(
         assert not addresses(eureka, "rating").keys() & ready.keys()
 
 
+@needs_chart
 def test_a_newcomer_lets_services_join(
     lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, chart: Path, tmp_path: Path
 ) -> None:
@@ -411,6 +416,7 @@ def test_a_newcomer_lets_services_join(
         assert not addresses(eureka, "rating").keys() & ready.keys()
 
 
+@needs_chart
 def test_a_newcomer_lets_roll_outs_wait(
     lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, chart: Path, tmp_path: Path
 ) -> None:
@@ -465,6 +471,7 @@ def test_a_newcomer_lets_roll_outs_wait(
         assert "no readiness gate needs the operator" in one.types(guard)
 
 
+@needs_chart
 def test_a_newcomer_shows_tools_the_management_port(
     lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, chart: Path, tmp_path: Path
 ) -> None:
