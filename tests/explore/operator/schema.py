@@ -53,8 +53,8 @@ _RULES: dict[str, Callable[[Any], bool]] = {
     ),
     # of changes, where what stood before is known
     "has(self.selector.services) == has(oldSelf.selector.services)": lambda _: True,
-    "self.mode == 'service' || !has(self.advertise)": lambda spec: (
-        spec.get("mode") == "service" or "advertise" not in spec
+    "!has(self.advertise) || (self.mode == 'pod') == (self.advertise == 'HostPort')": lambda spec: (
+        "advertise" not in spec or (spec.get("mode") == "pod") == (spec["advertise"] == "HostPort")
     ),
     "!has(self.address) || (self.mode == 'service' && !has(self.advertise))": lambda spec: (
         "address" not in spec or (spec.get("mode") == "service" and "advertise" not in spec)
