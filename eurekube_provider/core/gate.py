@@ -175,7 +175,7 @@ class GateStep:
 def decide_gate(views: Sequence[GateView], held_seconds: float) -> GateStep:
     """Decide whether the gate of a held pod opens.
 
-    :param views: the view of each syncer that selects the pod's Service; none where no syncer does.
+    :param views: the view of each syncer that selects the pod's Service, or is about to be derived for it.
     :param held_seconds: for how long the pod has been held.
     """
     if not views:

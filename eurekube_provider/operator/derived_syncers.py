@@ -126,6 +126,12 @@ class DerivedSyncers:
             self._leaving.clear()
             self._held_until.clear()
 
+    def refuses(self, key: SyncerKey) -> bool:
+        """Return True if the Service of a derived syncer is refused, which registers nothing new then."""
+        with self._lock:
+            refusal = self._refused.get(key)
+        return refusal is not None and refusal.problem.reason == Reason.SERVICE_REFUSED
+
     def ensure(self, key: SyncerKey) -> SyncerResult | None:
         """Create, change or delete one derived syncer as its Service asks.
 

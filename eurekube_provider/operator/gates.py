@@ -38,7 +38,7 @@ from eurekube_provider.core.objects import is_ready, pod_of
 from eurekube_provider.core.plan import Action, Change, RefusalReason
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Failing, Reading, Registry, Unread
-from eurekube_provider.core.syncer import Mode, Syncer, connection_of
+from eurekube_provider.core.syncer import Mode, Syncer, connection_of, is_deleted
 from eurekube_provider.core.wording import counted, listed
 from eurekube_provider.kube.access import PODS, STRATEGIC_MERGE_PATCH, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
@@ -161,6 +161,7 @@ class Gates:
     :param changed: called with a syncer whose waiting pods have changed.
     :param may_write: returns True if this replica leads.
     :param may_select: returns True if a syncer of the first namespace may select Services of the second.
+    :param is_refused: returns True if the Service of a derived syncer is refused.
     """
 
     def __init__(
@@ -173,6 +174,7 @@ class Gates:
         changed: Callable[[SyncerKey], None],
         may_write: Callable[[], bool],
         may_select: Callable[[str, str], bool],
+        is_refused: Callable[[SyncerKey], bool],
     ) -> None:
         self._access = access
         self._sources = sources
@@ -182,6 +184,7 @@ class Gates:
         self._changed = changed
         self._may_write = may_write
         self._may_select = may_select
+        self._is_refused = is_refused
         self._lock = threading.Lock()
         self._asked: dict[SyncerKey, _LastDecision] = {}
         self._problems: dict[SyncerKey, Problem] = {}
@@ -297,10 +300,42 @@ class Gates:
         here.
         """
         found: dict[SyncerKey, list[Object]] = {}
+        joining: list[tuple[GateView, Place | None]] = []
         for service in self._sources.services_of_pod(pod):
             for key in self._sources.selecting(service):
                 found.setdefault(key, []).append(service)
-        return [self._view(key, services, pod) for key, services in sorted(found.items())]
+            derived = (one for one in self._sources.joining(service) if not self._is_refused(key_of(one)))
+            joining.extend((self._joining_view(one, service, pod), None) for one in derived)
+        return [*(self._view(key, services, pod) for key, services in sorted(found.items())), *joining]
+
+    def _joining_view(self, item: Object, service: Object, pod: Object) -> GateView:
+        """Return the view of a derived syncer that does not exist yet, and will register the pod."""
+        key, syncer = key_of(item), self._sources.asked(item)
+        if syncer is None:
+            return GateView(key)
+        wanted, desired = self._wanted_now(key, syncer)
+        return replace(
+            self._view_of_endpoints(key, [service], pod),
+            state=State.PAUSED if syncer.is_paused else State.SERVED,
+            mode=syncer.mode,
+            is_wanted=key_of(pod)[1] in wanted,
+            is_in_doubt=desired.is_in_doubt,
+        )
+
+    def _view_of_endpoints(self, key: SyncerKey, services: Collection[Object], pod: Object) -> GateView:
+        """Return the part of a syncer's view that the endpoints of its Services tell."""
+        name = key_of(pod)[1]
+        endpoints = [
+            endpoint
+            for service in services
+            for one in self._sources.slices_of_service(*key_of(service))
+            for endpoint in one["endpoints"]
+        ]
+        return GateView(
+            key,
+            is_listed=any(pod_of(one) == name for one in endpoints),
+            others_ready=any(is_ready(one) and pod_of(one) != name for one in endpoints),
+        )
 
     def _view(
         self, key: SyncerKey, services: Collection[Object], pod: Object
@@ -312,16 +347,10 @@ class Gates:
             return GateView(key), None
         name, situation = key_of(pod)[1], asked.situation
         syncer: Syncer | None = self._sources.asked(item) or situation.syncer
-        endpoints = [
-            endpoint
-            for service in services
-            for one in self._sources.slices_of_service(*key_of(service))
-            for endpoint in one["endpoints"]
-        ]
+        view = self._view_of_endpoints(key, services, pod)
         instance = asked.wanted.get(name)
-        is_listed = any(pod_of(one) == name for one in endpoints)
         is_in_doubt, has_registered = asked.is_in_doubt, bool(situation.registered)
-        if instance is None and is_listed and syncer is not None and situation.state in _REGISTERS:
+        if instance is None and view.is_listed and syncer is not None and situation.state in _REGISTERS:
             # It may have come since, and its worker waits for a Eureka that does not answer.
             wanted, desired = self._wanted_now(key, syncer)
             instance, is_in_doubt = wanted.get(name), is_in_doubt or desired.is_in_doubt
@@ -330,13 +359,11 @@ class Gates:
                 is_in_doubt = self._may_have_registered(situation.owner, item)
         elif situation.state is State.REFUSED:
             has_registered = has_registered or self._may_have_registered(situation.owner, item)
-        view = GateView(
-            key,
-            State.DELETED if item["metadata"].get("deletionTimestamp") else situation.state,
-            is_listed=is_listed,
+        view = replace(
+            view,
+            state=State.DELETED if is_deleted(item) else situation.state,
             is_wanted=instance is not None,
             is_in_doubt=is_in_doubt,
-            others_ready=any(is_ready(one) and pod_of(one) != name for one in endpoints),
             has_registered=has_registered,
         )
         if syncer is None:

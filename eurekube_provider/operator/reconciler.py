@@ -32,7 +32,7 @@ from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.kube.finalizers import set_finalizer
 from eurekube_provider.operator.brake_memory import BrakeMemory
 from eurekube_provider.operator.conditions import problem_of
-from eurekube_provider.operator.derived_syncers import DerivedSyncers, ReportRefusal
+from eurekube_provider.operator.derived_syncers import DerivedSyncers
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.permission import Permissions
@@ -52,7 +52,7 @@ class Reconciler:
     :param may_write: returns True if this replica leads, as far as it knows.
     :param previous_names: returns the former names of the cluster.
     :param waiting_pods: returns the problem of a syncer's pods that wait for callers.
-    :param report_refusal: called with a Service that a namespace's syncer refuses, and the reason.
+    :param derived: the writer of derived syncers; by default one that reports no refused Service.
     :param reads_each: see :class:`.situations.SituationReader`.
     """
 
@@ -67,7 +67,7 @@ class Reconciler:
         may_write: Callable[[], bool],
         previous_names: Callable[[], Collection[str]] = tuple,
         waiting_pods: Callable[[SyncerKey], Problem | None] = lambda _: None,
-        report_refusal: ReportRefusal = lambda *_: None,
+        derived: DerivedSyncers | None = None,
         *,
         reads_each: bool = False,
     ) -> None:
@@ -82,7 +82,7 @@ class Reconciler:
         self._reader = SituationReader(
             cluster, access, sources, permissions, self._brake, previous_names, reads_each=reads_each
         )
-        self._derived = DerivedSyncers(access, sources, report_refusal, waits=reads_each)
+        self._derived = derived or DerivedSyncers(access, sources, waits=reads_each)
         self.reports = Reports(cluster, self._registries[""], sources, drain_check, waiting_pods)
         self._may_write = may_write
         self._release_after_seconds = settings.release_after_seconds

@@ -33,6 +33,7 @@ from eurekube_provider.kube.rate_limiter import STOP_SECONDS
 from eurekube_provider.operator import selfcheck
 from eurekube_provider.operator.blind_renewals import BlindRenewals
 from eurekube_provider.operator.controller import Controller
+from eurekube_provider.operator.derived_syncers import DerivedSyncers
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.dry_run import (
     PATIENCE_SECONDS,
@@ -254,6 +255,7 @@ def _assemble(
         settings.gated,
         queue.add_after,
     )
+    derived = DerivedSyncers(access, sources, partial(_report_refusal, events), waits=run_report is not None)
     gates = None
     if settings.gated and run_report is None:
         gates = Gates(
@@ -265,6 +267,7 @@ def _assemble(
             queue.add,
             leadership.may_write,
             settings.may_select,
+            derived.refuses,
         )
     drain_check = DrainCheck(access, sources, settings.needed_drain_seconds, queue.add, queue.wait_drained)
     reconciler = Reconciler(
@@ -277,7 +280,7 @@ def _assemble(
         leadership.may_write,
         memory.previous_names,
         gates.problem if gates else lambda _: None,
-        partial(_report_refusal, events),
+        derived,
         reads_each=run_report is not None,
     )
     publisher = StatusPublisher(events, statuses)

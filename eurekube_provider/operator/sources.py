@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.derived_syncer import (
+    Membership,
     controller_of,
     derived_name,
+    derived_syncer,
     is_of_namespace,
+    membership_of,
     split_derived_name,
 )
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
@@ -37,6 +40,7 @@ from eurekube_provider.core.syncer import (
     claimed_names,
     connection_of,
     has_annotation,
+    is_deleted,
     selector_of,
 )
 from eurekube_provider.eureka.connection import Connection
@@ -243,6 +247,26 @@ class Sources:
         """Return the namespace's syncer that a syncer is derived from; None for any other."""
         with self._counting:
             return self._derived.objects.get(key)
+
+    def joining(self, service: Object) -> Iterator[Object]:
+        """Yield the derived syncers that a Service is about to have, as a member of namespaces' syncers; none
+        for a Service whose annotations are refused.
+        """
+        namespace, name = key_of(service)
+        selecting = (self.syncers.get(*key) for key in self.selecting(service))
+        there = {key_of(item) for item in selecting if item is not None and not is_deleted(item)}
+        for key in self._parents_in(namespace):
+            parent = self.syncers.get(*key)
+            if parent is None or is_deleted(parent) or not is_of_namespace(parent):
+                continue
+            is_member = membership_of(parent, service) is Membership.MEMBER
+            if is_member and (namespace, derived_name(key[1], name)) not in there:
+                with suppress(ConfigurationError):
+                    yield derived_syncer(parent, service)
+
+    def _parents_in(self, namespace: str) -> list[SyncerKey]:
+        with self._counting:
+            return list(self._of_namespaces.by_index((namespace,)))
 
     def knows_services_of(self, namespace: str) -> bool:
         """Return whether a Service of this namespace that is not known is none."""
@@ -497,9 +521,7 @@ class Sources:
         if subject is None:
             return
         namespace, name = key_of(subject)
-        with self._counting:
-            parents = list(self._of_namespaces.by_index((namespace,)))
-        for _, parent in parents:
+        for _, parent in self._parents_in(namespace):
             self._concerned((namespace, derived_name(parent, name)))
             self.enqueue_later((namespace, parent), SUM_SECONDS)
 

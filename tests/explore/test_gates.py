@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,7 +21,7 @@ from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.operator.settings import Settings
 from tests.explore.operator.kube import Change, Refused
-from tests.explore.operator.workloads import APP, SHOP, Workloads
+from tests.explore.operator.workloads import APP, NAMESPACES, SHOP, Workloads
 from tests.explore.operator.world import URLS, World, owned
 
 NEEDED_SECONDS = 102.0
@@ -36,9 +37,12 @@ CONNECTION = Connection(service_urls=URLS)
 
 
 class Scene:
-    """Two old pods that serve, and an operator that serves readiness gates."""
+    """Two old pods that serve, and an operator that serves readiness gates.
 
-    def __init__(self, **spec: Any) -> None:
+    :param begin: creates the syncer.
+    """
+
+    def __init__(self, begin: Callable[[Workloads], None] = Workloads.syncer) -> None:
         self.world = World.of(3)
         self.workloads = Workloads(self.world.kube)
         ready = {"conditions": [{"type": "Ready", "status": "True"}], "addresses": []}
@@ -47,7 +51,7 @@ class Scene:
         self.workloads.service()
         for name in ("a", "b"):
             self.workloads.pod(name)
-        self.workloads.syncer(**spec)
+        begin(self.workloads)
         self.settings = Settings(
             {"default": CONNECTION},
             web_address="",
@@ -128,14 +132,28 @@ class Scene:
         self.process, _ = self.world.start(self.settings)
 
 
-@pytest.fixture
-def scene() -> Iterator[Scene]:
-    """Return a scene with default settings."""
+@contextmanager
+def played(begin: Callable[[Workloads], None] = Workloads.syncer) -> Iterator[Scene]:
+    """Play a scene to its end, without an unexpected error."""
     with owned():
-        one = Scene()
+        one = Scene(begin)
         yield one
         one.end()
     assert one.world.logged == []
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    """Return a scene with default settings."""
+    with played() as one:
+        yield one
+
+
+@pytest.fixture
+def joining() -> Iterator[Scene]:
+    """Return a scene in which annotated Services join the syncer of their namespace."""
+    with played(Workloads.namespace_syncer) as one:
+        yield one
 
 
 def test_a_gate_opens_when_callers_know_the_pod(scene: Scene) -> None:
@@ -605,3 +623,90 @@ def test_a_pod_without_the_port_does_not_wait_if_none_is_registered(scene: Scene
     scene.workloads.gated_pod("new")
     assert scene.waited("new") <= LATE_SECONDS
     assert scene.condition("new")["reason"] == "NotWanted"
+
+
+def test_a_gate_of_a_joined_service_opens_when_callers_know_the_pod(joining: Scene) -> None:
+    """A derived syncer keeps the gate of a new pod closed for as long as a syncer of a person."""
+    joining.workloads.annotate_service(sync="true")
+    joining.after(30.0)
+    joining.workloads.gated_pod("new")
+    assert NEEDED_SECONDS <= joining.waited("new") <= NEEDED_SECONDS + LATE_SECONDS
+    assert joining.condition("new")["message"].startswith(f"EurekaSyncer {SHOP}/{NAMESPACES}.{APP}: ")
+
+
+@pytest.mark.parametrize("fault", ["refused", "slow"])
+def test_a_pod_of_a_service_that_joins_waits_for_the_derived_syncer(joining: Scene, fault: str) -> None:
+    """A pod that comes with the annotation of its Service waits while the API server delays the derived
+    syncer.
+    """
+    ask_kube = World.ask_kube
+    is_over = False
+
+    def delaying(world: World, process: Any, method: str, path: str, *more: Any) -> Any:
+        if method == "POST" and path.endswith("/eurekasyncers") and not is_over:
+            if fault == "refused":
+                raise Refused(403, "eurekasyncers is forbidden")
+            world.scheduler.sleep(60.0)
+        return ask_kube(world, process, method, path, *more)
+
+    with mock.patch.object(World, "ask_kube", delaying):
+        joining.workloads.annotate_service(sync="true")
+        joining.workloads.gated_pod("new")
+        assert joining.stays_closed("new", 50.0) == "Registering"
+        is_over = True
+        assert joining.status("new") == ""
+        assert joining.waited("new") >= NEEDED_SECONDS
+    assert joining.status("new") == "UP"
+
+
+def test_a_pod_of_a_service_that_joins_again_waits(joining: Scene) -> None:
+    """A pod does not take the end of its Service's former derived syncer for a reason to go on."""
+    joining.workloads.annotate_service(sync="true")
+    joining.after(30.0)
+    joining.world.cluster.down.update(URLS)  # the former syncer cannot leave
+    joining.workloads.annotate_service(sync="false")
+    joining.after(10.0)
+    joining.workloads.annotate_service(sync="true")
+    joining.workloads.gated_pod("new")
+    joining.stays_closed("new", 20.0)
+    joining.world.cluster.down.clear()
+    assert joining.waited("new") >= NEEDED_SECONDS
+
+
+@pytest.mark.parametrize("cause", ["annotation", "name"])
+def test_a_pod_of_a_service_that_is_refused_waits_for_nobody(joining: Scene, cause: str) -> None:
+    """No syncer is derived for a refused Service, so that callers know none of its pods."""
+    if cause == "name":
+        joining.workloads.syncer(f"{NAMESPACES}.{APP}", selector={"app": "other"})
+        joining.after(1.0)
+    joining.workloads.annotate_service(sync="true", **({"port": ""} if cause == "annotation" else {}))
+    joining.workloads.gated_pod("new")
+    assert joining.waited("new") <= LATE_SECONDS
+    assert joining.condition("new")["reason"] == "NotWanted"
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"), [({"mode": "service"}, "NotWanted"), ({"paused": True}, "Paused")]
+)
+def test_a_pod_of_a_service_that_joins_heeds_the_namespaces_syncer(
+    joining: Scene, spec: dict[str, Any], reason: str
+) -> None:
+    """Mode and pause of the namespace's syncer decide before the derived syncer exists."""
+    joining.world.kube.refused = f"{NAMESPACES}."
+    joining.workloads.syncer(NAMESPACES, selector={"services": "Annotated"}, **spec)
+    joining.workloads.annotate_service(sync="true")
+    joining.workloads.gated_pod("new")
+    joining.after(LATE_SECONDS)
+    assert joining.condition("new")["reason"] == reason
+
+
+def test_where_nothing_serves_a_derived_syncer_is_not_waited_for(joining: Scene) -> None:
+    """If no pod serves, the gate opens although the derived syncer cannot be created."""
+    joining.world.kube.refused = f"{NAMESPACES}."
+    joining.workloads.pod("a", ready=False, terminating=True)
+    joining.workloads.pod("b", ready=False, terminating=True)
+    joining.after(5.0)
+    joining.workloads.annotate_service(sync="true")
+    joining.workloads.gated_pod("new")
+    assert joining.waited("new") <= LATE_SECONDS
+    assert joining.condition("new")["reason"] == "NoOtherPodReady"

@@ -51,8 +51,11 @@ RULES: list[tuple[Object, str]] = [
     ({**NAMESPACE, "application": "{pod}"}, _APPLICATION),
     ({**POD, "application": "{service}"}, "{service} and {namespace} are for selector.services"),
     *(
-        ({**NAMESPACE, field: "a"}, "vipAddress, secureVipAddress and address are for one Service")
-        for field in ("vipAddress", "secureVipAddress")
+        (
+            {**NAMESPACE, "mode": mode, field: "a"},
+            "vipAddress, secureVipAddress and address are for one Service",
+        )
+        for mode, field in (("pod", "vipAddress"), ("pod", "secureVipAddress"), ("service", "address"))
     ),
     ({**POD, "annotations": ["port"]}, "annotations is for selector.services"),
     ({**POD, "selector": {"app": "rating", "namespace": "Shop"}}, _NAMESPACE),
@@ -79,7 +82,8 @@ RULES: list[tuple[Object, str]] = [
     ({**SERVICE, "address": "a", "advertise": "Auto"}, "address is for mode service, in place of advertise"),
     ({**SERVICE, "address": "http://a"}, "must be an IP address or a host name"),
     ({**SERVICE, "nodes": 2}, "nodes is for advertise NodePort"),
-    ({**POD, "advertise": "Auto"}, "advertise is for mode service; in mode pod each endpoint has its own"),
+    ({**POD, "advertise": "Auto"}, "in mode pod, advertise may only be HostPort"),
+    ({**SERVICE, "advertise": "HostPort"}, "in mode service, it may be all but HostPort"),
     (
         {**SERVICE, "metadataFromPodLabels": ["version"]},
         "metadataFromPodLabels is for mode pod; in mode service use metadataFromLabels",

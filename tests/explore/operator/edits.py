@@ -386,6 +386,14 @@ EDITS = (
         begin=_namespaces(),
     ),
     Edit(
+        "a namespace's syncer gives way to another one",
+        (
+            (0.0, lambda workloads: workloads.namespace_syncer("Annotated", "others")),
+            (4.0, lambda workloads: workloads.no_syncer(NAMESPACES)),
+        ),
+        begin=_several(_namespaces("All"), _annotated(sync="true")),
+    ),
+    Edit(
         "a namespace's syncer is deleted while a pod is replaced",
         (
             (0.0, _syncer()),

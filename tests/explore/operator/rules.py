@@ -465,11 +465,11 @@ class Witness:
 
     def _compare_derived(self, parent: Mapping[str, Any]) -> None:
         """Each Service that joins a namespace's syncer has its own, as it asks for, and no other has one."""
-        objects = self.world.kube.objects
+        objects, parent_name = self.world.kube.objects, parent["metadata"]["name"]
         wanted, refused = {}, set[str]()
         for service in objects["services"].values():
             if membership_of(parent, service) is Membership.MEMBER:
-                name = derived_name(parent["metadata"]["name"], service["metadata"]["name"])
+                name = derived_name(parent_name, service["metadata"]["name"])
                 try:
                     wanted[name] = derived_syncer(parent, service)["spec"]
                 except ConfigurationError:
@@ -477,13 +477,13 @@ class Witness:
         found = {
             item["metadata"]["name"]: item["spec"]
             for item in objects["eurekasyncers"].values()
-            if controller_of(item)[0] and item["metadata"]["name"] not in refused
+            if controller_of(item)[0] == parent_name and item["metadata"]["name"] not in refused
         }
         if found != wanted:
-            self._violated(f"derived from {parent['metadata']['name']} are {found} and not {wanted}")
+            self._violated(f"derived from {parent_name} are {found} and not {wanted}")
         counts = (parent.get("status") or {}).get("applications") or {}
         if (counts.get("total"), counts.get("refused")) != (len(wanted) + len(refused), len(refused)):
-            self._violated(f"the status of {parent['metadata']['name']} counts {counts}")
+            self._violated(f"the status of {parent_name} counts {counts}")
 
     def _compare_syncer(self, syncer: Mapping[str, Any]) -> None:
         """Check that a syncer's finalizer and status are as if nothing had ever happened."""

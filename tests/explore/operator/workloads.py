@@ -158,9 +158,9 @@ class Workloads:
         written = {f"eurekube.io/{key}": value for key, value in annotations.items()}
         self.kube.put("services", {"metadata": {"namespace": SHOP, "name": name, "annotations": written}})
 
-    def namespace_syncer(self, services: str = "Annotated", **spec: Any) -> None:
+    def namespace_syncer(self, services: str = "Annotated", name: str = NAMESPACES, **spec: Any) -> None:
         """There is a syncer for the Services of the namespace."""
-        self.syncer(NAMESPACES, selector={"services": services}, annotations=["port", "mode"], **spec)
+        self.syncer(name, selector={"services": services}, annotations=["port", "mode"], **spec)
 
     def no_syncer(self, name: str = APP) -> None:
         """Delete a syncer as a person would."""

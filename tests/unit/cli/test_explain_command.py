@@ -15,6 +15,8 @@ from eurekube_provider.cli.main import main
 from eurekube_provider.core.model import Status
 from eurekube_provider.runtime.clock import utc_time
 from tests.unit.comparison.samples import (
+    WELL,
+    derived,
     endpoint_slice,
     instance,
     mirror,
@@ -340,3 +342,33 @@ def test_a_syncer_is_explained_by_its_own_name(
         found = asked(servers, capsys, "explain", target)
         assert [one["application"] for one in found["instances"]] == ["RATING", "RATING"]
         assert found["applications"][0]["keeper"]["name"] == "shop/stars"
+
+
+def test_a_derived_syncer_is_looked_at_by_its_own_name(
+    servers: PlayedServers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``status``, ``explain`` and ``plan`` have a row, an explanation and a plan for each derived syncer."""
+    parent = syncer("all", {**WELL, "applications": {"refused": 0}}, selector={"services": "All"})
+    servers.objects["eurekasyncers"] = [parent, derived("rating"), derived("cart")]
+    servers.objects["services"].append({"metadata": {"namespace": "shop", "name": "cart"}, "spec": {}})
+    servers.objects["endpointslices"].append(endpoint_slice("cart", True))
+    owner, uid = "cluster/lab/shop/all.rating", {"eurekube.cluster-uid": "uid-1"}
+    servers.instances = [
+        instance("rating", 0, owner=owner, metadata=uid),
+        instance("rating", 1, Status.DOWN, owner=owner, metadata=uid),
+    ]
+    rows = asked(servers, capsys, "status", code=1)["applications"]
+    assert [(one["keeper"]["name"], one["state"], one["reason"]) for one in rows] == [
+        ("shop/all.cart", "not synced", "Differs"),
+        ("shop/all.rating", "synced", ""),
+    ]
+    for target in ("all.rating", "shop/all.rating"):
+        found = asked(servers, capsys, "explain", target)
+        assert [one["keeper"]["name"] for one in found["applications"]] == ["shop/all.rating"]
+        first, second = found["instances"]
+        assert "is not ready" in first["facts"]["why not UP"]
+        assert second["facts"]["in Kubernetes"] == "pod shop/rating-0, endpoint 10.0.0.0 is ready"
+    (planned,) = asked(servers, capsys, "plan", "shop/all.cart", code=1)["syncers"]
+    assert [one["action"] for one in planned["changes"]] == ["register"]
+    (planned,) = asked(servers, capsys, "plan", "shop/all.rating")["syncers"]
+    assert planned["changes"] == []

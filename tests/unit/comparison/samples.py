@@ -40,6 +40,11 @@ def syncer(name: str, status: Any = None, deleted: bool = False, **spec: Any) ->
     }
 
 
+def derived(name: str, status: Any = None, **spec: Any) -> dict[str, Any]:
+    """Return the syncer of one Service that is derived from the namespace's syncer ``all``."""
+    return syncer(f"all.{name}", status, selector={"service": name}, application=name, **spec)
+
+
 def endpoint_slice(name: str, *ready: bool | None) -> dict[str, Any]:
     """Return an EndpointSlice of the Service of this name, with an endpoint for each value; None is a
     terminating one.
@@ -61,7 +66,7 @@ def endpoint_slice(name: str, *ready: bool | None) -> dict[str, Any]:
 
 def desired_of(item: dict[str, Any], *ready: bool | None, cluster: Cluster = CLUSTER) -> Desired:
     """Return the desired instances of a syncer whose Service has these endpoints."""
-    name = item["metadata"]["name"]
+    name = item["spec"]["selector"].get("service", item["metadata"]["name"])
     service = {"metadata": {"namespace": "shop", "name": name}, "spec": {}}
     return desired_instances(Syncer.from_object(item), [service], [endpoint_slice(name, *ready)], cluster)
 

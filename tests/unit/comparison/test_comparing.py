@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from eurekube_provider.comparison.reported_state import SyncState
 from eurekube_provider.comparison.seen_remedies import SEEN_REMEDIES
 from eurekube_provider.core.model import Status
 from eurekube_provider.core.problem import Problem
-from tests.unit.comparison.samples import CLUSTER, WELL, desired_of, instance, syncer, world
+from tests.unit.comparison.samples import CLUSTER, WELL, derived, desired_of, instance, syncer, world
 
 
 def condition(kind: str, status: str, reason: str) -> dict[str, str]:
@@ -290,3 +291,25 @@ def test_a_namespaces_syncer_is_shown_where_no_other_tells(
     found = compare(KubernetesInventory(CLUSTER, [item]), {"default": []})
     assert [(one.application, str(one.state)) for one in found] == ([("*", state)] if state else [])
     assert not plans_of(KubernetesInventory(CLUSTER, [item]), {"default": []})["shop", "all"].steps
+
+
+def test_derived_syncers_are_compared_each_by_itself() -> None:
+    """Each has its own row, instances and plan, and the difference of one is not the other's."""
+    each = world(derived("rating"), derived("order"))
+    parent = syncer("all", {**WELL, "applications": {"refused": 0}}, selector=NAMESPACE["selector"])
+    kubernetes = replace(each, syncers=[parent, *each.syncers])
+    there = [
+        instance("rating", owner="cluster/lab/shop/all.rating"),
+        instance("order", 0, Status.DOWN, owner="cluster/lab/shop/all.order"),
+    ]
+    found = compare(kubernetes, {"default": there})
+    assert [(one.application, str(one.manager), one.state, one.eureka) for one in found] == [
+        ("ORDER", "syncer shop/all.order", SyncState.NOT_SYNCED, Count(1, 0)),
+        ("RATING", "syncer shop/all.rating", SyncState.SYNCED, Count(1, 1)),
+    ]
+    plans = plans_of(kubernetes, {"default": there})
+    assert {key: len(one.steps.changes) for key, one in plans.items()} == {
+        ("shop", "all"): 0,
+        ("shop", "all.rating"): 0,
+        ("shop", "all.order"): 1,
+    }

@@ -538,6 +538,7 @@ AS_ANOTHER = {
     "a namespace's syncer changes": "metadata change",
     "a Service's own syncer gives way to its namespace's": "a syncer is renamed",
     "a namespace's syncer gives way to a Service's own": "a syncer is renamed",
+    "a namespace's syncer gives way to another one": "a syncer is renamed",
     "a namespace's syncer is deleted while a pod is replaced": "a syncer is renamed",
     "the slice is replaced": "nothing changes",
     "the slice is replaced, unobserved": "nothing changes",

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from eurekube_provider.core.addresses import Address, node_addresses, service_address
@@ -554,6 +554,7 @@ def test_whatever_is_asked_for(
     """For any settings the mapping never raises; each instance has an enabled port, and https only on
     request.
     """
+    assume(mode is Mode.POD or advertise is not Advertise.HOST_PORT)  # which is refused
     syncer = Syncer(
         "team",
         "reviews",

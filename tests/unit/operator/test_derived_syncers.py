@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 from eurekube_provider.core.brake import RELEASE_ANNOTATION
 from eurekube_provider.core.derived_syncer import derived_syncer
 from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.identity import ClusterOwner
 from eurekube_provider.core.objects import Object
+from eurekube_provider.core.plan import Action, Change
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import REGISTER_BEFORE_READY
 from eurekube_provider.core.syncer import FINALIZER, FORCE_DELETE_ANNOTATION
@@ -26,11 +29,14 @@ from eurekube_provider.operator.derived_syncers import (
     DerivedSyncers,
     merge_patch,
 )
+from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.reports import SyncerResult
 from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.status import status_of
 from tests.unit.operator.parts import CLUSTER
 from tests.unit.operator.scene import Scene
+from tests.unit.operator.test_drain_check import of_deployment
 
 PARENT, RATING, REVIEW = ("shop", "all"), ("shop", "all.rating"), ("shop", "all.review")
 SYNC = "eurekube.io/sync"
@@ -647,25 +653,45 @@ def test_amerge_patch_makes_one_of_another() -> None:
 
 
 class Namespace(Scene):
-    """Three Services of a namespace's syncer, beside one that has a syncer of its own."""
+    """Three Services of a namespace's syncer, beside one that has a syncer of its own.
+
+    :ivar registered: how many instances each of the three registered.
+    """
 
     NAMES = ("a", "b", "c")
 
-    def __init__(self, pods: int) -> None:
+    def __init__(self, pods: int, *, settings: dict[str, Any] | None = None, **spec: Any) -> None:
         super().__init__()
+        self.configure(**(settings or {}))
         self.sources = self.played.sources
-        metadata = {"namespace": "shop", "name": "all", "uid": "u", "finalizers": [FINALIZER]}
-        parent = {"metadata": metadata, "spec": {"mode": "pod", "selector": {"services": "All"}}}
-        (syncers,) = self.sources.syncers.reflectors
-        syncers.take("ADDED", parent)
+        (self.syncers,) = self.sources.syncers.reflectors
+        (services,) = self.sources.services.reflectors
+        metadata = {"namespace": "shop", "name": "rating", "annotations": {SYNC: "false"}}
+        services.take("MODIFIED", {"metadata": metadata, "spec": {}})
         for name in self.NAMES:
             self.played.slice(name, *(f"10.0.{ord(name)}.{number}" for number in range(pods)))
-            service = self.sources.service("shop", name)
-            assert service is not None
-            item = derived_syncer(parent, service)
-            item["metadata"] |= {"finalizers": [FINALIZER], "uid": name}
-            syncers.take("ADDED", item)
-            assert len(self.reconcile(("shop", f"all.{name}"))) == pods
+        parent = self.parent(**spec)
+        self.registered = {name: len(self.derive(parent, name)) for name in self.NAMES}
+
+    def parent(self, name: str = "all", services: str = "All", **spec: Any) -> dict[str, Any]:
+        """Create a namespace's syncer, and return it."""
+        metadata = {"namespace": "shop", "name": name, "uid": f"uid-{name}", "finalizers": [FINALIZER]}
+        wanted = {"mode": "pod", "selector": {"services": services}, **spec}
+        item = {"metadata": metadata, "spec": wanted}
+        self.syncers.take("ADDED", item)
+        return item
+
+    def derive(self, parent: dict[str, Any], name: str) -> list[Change]:
+        """Create the syncer of a Service, and reconcile it; return the requests that were sent."""
+        service = self.sources.service("shop", name)
+        assert service is not None
+        item = derived_syncer(parent, service)
+        key = ("shop", item["metadata"]["name"])
+        item["metadata"] |= {"finalizers": [FINALIZER], "uid": "/".join(key), "generation": 1}
+        self.syncers.take("ADDED", item)
+        sent = self.reconcile(key)
+        self.syncers.take("MODIFIED", {**item, "status": status_of(item, self.report, datetime.now(UTC))})
+        return sent
 
     def loses_all(self, name: str) -> int:
         """A Service loses its pods, unseen; how many leave Eureka."""
@@ -687,6 +713,85 @@ def test_one_of_many_is_braked_by_itself() -> None:
     namespace = Namespace(2)
     assert namespace.loses_all("b") == 0
     assert "all 2 instances would go" in namespace.report.problems["Braked"].message
+
+
+@pytest.mark.parametrize(
+    ("spec", "settings", "remedy"),
+    [
+        (
+            {"application": "{namespace}-{service}"},
+            {"strict_names": True, "publish": frozenset({("shop", "shop-a"), ("shop", "shop-c")})},
+            "--publish shop=shop-b",
+        ),
+        ({}, {"reserve": frozenset({("other", "b")})}, "--reserve shop=b"),
+    ],
+    ids=["strict names", "reserved"],
+)
+def test_a_name_that_is_not_allowed_refuses_one_service(
+    spec: dict[str, Any], settings: dict[str, Any], remedy: str
+) -> None:
+    """A derived syncer needs the same rights to names as a person's; the namespace's syncer counts the
+    Service that lacks them.
+    """
+    namespace = Namespace(1, settings=settings, **spec)
+    assert namespace.registered == {"a": 1, "b": 0, "c": 1}
+    namespace.reconcile(("shop", "all"))
+    services = namespace.report.services
+    assert services is not None
+    status = services.in_status()
+    assert status["applications"] == {"total": 3, "ready": 2, "synced": 2, "refused": 0, "braked": 0}
+    assert [(one["service"], one["reason"]) for one in status["worst"]] == [("b", "NotAllowed")]
+    assert (namespace.ready(), remedy in namespace.report.ready.text) == ((False, "NotAllowed"), True)
+
+
+def test_the_first_of_two_namespaces_syncers_keeps_a_service() -> None:
+    """The second one's derived syncer has a conflict and changes nothing until the first one's hands over."""
+    namespace = Namespace(2)
+    before = namespace.played.registry.known(application="B")
+    (services,) = namespace.sources.services.reflectors
+    metadata = {"namespace": "shop", "name": "b", "annotations": {SYNC: "true"}}
+    services.take("MODIFIED", {"metadata": metadata, "spec": {}})
+    second = namespace.parent("others", "Annotated")
+    assert namespace.derive(second, "b") == []
+    assert (namespace.report.is_synced, namespace.report.synced.reason) == (False, "Conflict")
+    assert namespace.played.registry.known(application="B") == before
+    namespace.reconcile(("shop", "others"))
+    assert (namespace.report.is_synced, namespace.report.synced.reason) == (False, "Conflict")
+    first = namespace.sources.syncers.get("shop", "all.b")
+    assert first is not None
+    deleted = {**first["metadata"], "deletionTimestamp": "2027-01-15T08:00:00Z"}
+    namespace.syncers.take("MODIFIED", {**first, "metadata": deleted})
+    owner = str(ClusterOwner(CLUSTER.name, "shop", "others.b"))
+    sent = [(one.action, one.instance.owner) for one in namespace.reconcile(("shop", "all.b"))]
+    assert sent == [(Action.UPDATE, owner)] * 2
+    assert namespace.reconcile(("shop", "others.b")) == []
+    assert (namespace.report.is_synced, namespace.report.registered) == (True, 2)
+
+
+class Pods:
+    """An API server whose pods end as soon as they are deleted."""
+
+    def get(self, path: str, query: dict[str, str]) -> dict[str, Any]:
+        """Return the list of pods with the requested name."""
+        assert path == "/api/v1/namespaces/shop/pods"
+        assert query.keys() == {"fieldSelector"}
+        return {"items": [of_deployment("x", "abc")]}
+
+
+def test_a_drain_that_is_too_short_is_reported_of_that_service_alone() -> None:
+    """DrainTooShort is in the status of the derived syncer whose pods were checked."""
+    namespace = Namespace(1)
+    changed: list[SyncerKey] = []
+    pods: Any = Pods()
+    drains = namespace.played.drain_check = DrainCheck(pods, namespace.sources, 120, changed.append)
+    namespace.configure()
+    item = namespace.sources.syncers.get("shop", "all.b")
+    assert item is not None
+    drains.check(namespace.sources.parsed(item))
+    assert changed == [("shop", "all.b")]
+    for name in namespace.NAMES:
+        namespace.reconcile(("shop", f"all.{name}"))
+        assert ("DrainTooShort" in namespace.report.problems) is (name == "b")
 
 
 def test_an_event_of_one_service_costs_no_more_among_many(api: Api) -> None:

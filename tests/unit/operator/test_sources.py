@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
@@ -579,3 +581,95 @@ def test_a_pod_concerns_the_syncers_whose_slices_list_it(monkeypatch: pytest.Mon
     stranger = {**pod, "metadata": {"namespace": "shop", "name": "job-1"}}
     changed(None, stranger)
     assert operator.concerned == [("shop", "rating")]
+
+
+WHOLE, METADATA = "whole", "metadata"
+
+
+class PodRequests:
+    """The connections to an API server without objects, which records the requests for pods.
+
+    :ivar asked: the namespaces whose pods were listed or watched, each with the part of a pod that was
+        accepted.
+    :ivar watched: those whose pods are watched now.
+    """
+
+    def __init__(self) -> None:
+        self.asked: set[tuple[str, str]] = set()
+        self.watched: list[tuple[str, str]] = []
+        self.ended = threading.Event()
+
+    def request(
+        self, _method: str, url: str, *, headers: dict[str, str], preload_content: bool, **_: object
+    ) -> PodAnswer:
+        """Answer with an empty list, or with a watch that lasts."""
+        parts = urlsplit(url).path.split("/")
+        part = METADATA if "PartialObjectMetadata" in headers["Accept"] else WHOLE
+        place = (parts[parts.index("namespaces") + 1] if "namespaces" in parts else "", part)
+        answer = PodAnswer(self, place if parts[-1] == "pods" else None)
+        if answer.place is not None:
+            self.asked.add(answer.place)
+            if not preload_content:
+                self.watched.append(answer.place)
+        return answer
+
+
+@dataclass
+class PodAnswer:
+    """The answer to a list or a watch; ``place`` is None for other kinds than pods."""
+
+    server: PodRequests
+    place: tuple[str, str] | None
+    status = 200
+    data = b'{"metadata": {"resourceVersion": "1"}, "items": []}'
+
+    def stream(self, *_: object, **__: object) -> Iterator[bytes]:
+        """Yield bookmarks, after each of which a reflector ends if it was stopped."""
+        while not self.server.ended.wait(0.01):
+            yield b'{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "1"}}}\n'
+
+    def close(self) -> None:
+        """End the watch."""
+        if self.place is not None:
+            self.server.watched.remove(self.place)
+
+
+@pytest.mark.parametrize(
+    ("spec", "gate_namespaces", "watched"),
+    [
+        ({}, (), set()),
+        ({}, ("a",), {("a", WHOLE)}),
+        ({"metadataFromPodLabels": ["team"]}, (), {("shop", METADATA)}),
+        ({"advertise": "HostPort"}, (), {("shop", WHOLE)}),
+        ({"mode": "service"}, ("a", "b"), {("a", WHOLE), ("b", WHOLE)}),
+    ],
+)
+def test_whole_pods_are_read_only_where_they_are_needed(
+    spec: Object, gate_namespaces: tuple[str, ...], watched: set[tuple[str, str]]
+) -> None:
+    """Whole pods are read for gates in their namespaces, and for host ports in the syncer's target namespace,
+    until the syncer goes; for pods' labels only metadata are read.
+    """
+    api = PodRequests()
+    pool: Any = api
+    api_client = client.ApiClient(client.Configuration(host="http://127.0.0.1:1"))
+    api_client.rest_client.pool_manager = pool
+    access = KubeAccess(api_client)
+    sources = Sources(access, CLUSTER, (), lambda _: None, gate_namespaces=gate_namespaces)
+    sources.start()
+    try:
+        wait_until(lambda: sources.is_synced, "the first lists", 20)
+        (syncers,) = sources.syncers.reflectors
+        item = syncer(namespace="shop")
+        syncers.take("ADDED", {**item, "spec": {**item["spec"], **spec}})
+        last = syncer("last", namespace="last")
+        syncers.take("ADDED", {**last, "spec": {**last["spec"], "metadataFromPodLabels": ["team"]}})
+        expected = {*watched, ("last", METADATA)}
+        wait_until(lambda: set(api.watched) == expected, "the watches of pods", 20)
+        syncers.take("DELETED", item)
+        of_gates = {(namespace, WHOLE) for namespace in gate_namespaces}
+        wait_until(lambda: set(api.watched) == {*of_gates, ("last", METADATA)}, "the end of a watch", 20)
+        assert api.asked == expected
+    finally:
+        sources.stop()
+        api.ended.set()
