@@ -295,20 +295,6 @@ def run_and_destroy(one: Newcomer, cluster: Cluster, eureka: Peers, venv: str, p
         assert not left.keys() & {"192.0.2.10", *ready}
 
 
-@pytest.fixture(scope="module")
-def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pack the chart as it would be published."""
-    if not (ROOT / "charts" / "eurekube" / "Chart.yaml").is_file():
-        pytest.skip("this tree has no chart")
-    packed = tmp_path_factory.mktemp("packed")
-    program = provide([HELM])[HELM]
-    subprocess.run(
-        [program, "package", ROOT / "charts" / "eurekube", "-d", packed], check=True, capture_output=True
-    )
-    (made,) = packed.glob("*.tgz")
-    return made
-
-
 @contextmanager
 def installed_by_helm(one: Newcomer, chart: Path, values: str = "") -> Iterator[str]:
     """Follow docs/start/helm.md until the operator is installed, and run its container as a process.
