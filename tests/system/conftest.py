@@ -23,10 +23,11 @@ from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS
+from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, ApiResource
 from lab import Lab
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.listing import listed_now
+from lab.programs import HELM, find_kubectl, provide
 from lab.proxy import Proxy
 from lab.waiting import wait_until
 from lab.workloads import Cluster, wait_for
@@ -71,6 +72,7 @@ class Operator:
 
 
 StartOperator = Callable[..., Operator]
+RunCommands = Callable[[str], str]
 
 
 def operator_environment(lab: Lab, namespace: str, **environment: str) -> dict[str, str]:
@@ -92,14 +94,14 @@ def cluster(lab: Lab) -> Cluster:
     return with_crds(lab)
 
 
-def end_syncers(cluster: Cluster) -> None:
-    """Delete the syncers that other tests left behind, which no operator serves."""
+def end_syncers(cluster: Cluster, resource: ApiResource = SYNCERS) -> None:
+    """Delete the syncers, or mirrors, that other tests left behind, which no operator serves."""
 
-    syncers: list[dict[str, Any]] = []
+    items: list[dict[str, Any]] = []
 
     def are_listed() -> bool:
         try:
-            syncers[:] = cluster.access.get(SYNCERS.path(None))["items"]
+            items[:] = cluster.access.get(resource.path(None))["items"]
         except KubernetesError as error:
             if error.status_code == 429:  # another test has just made the CRD again
                 return False
@@ -107,9 +109,9 @@ def end_syncers(cluster: Cluster) -> None:
         return True
 
     wait_until(are_listed, "the list of syncers", 60.0)
-    for item in syncers:
+    for item in items:
         metadata = item["metadata"]
-        path = SYNCERS.path(metadata["namespace"], metadata["name"])
+        path = resource.path(metadata["namespace"], metadata["name"])
         with suppress(KubernetesError):  # it is gone meanwhile
             body = {"metadata": {"finalizers": None}}
             cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
@@ -278,6 +280,33 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     """Return the Pulumi project of all stacks that register by either provider."""
     sdk = python_sdk(tmp_path_factory.mktemp("sdk")) if HAS_PYTHON_SDK else None
     return Workshop(tmp_path_factory.mktemp("workshop"), sdk)
+
+
+@pytest.fixture(scope="session")
+def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pack the chart as it would be published."""
+    if not (ROOT / "charts" / "eurekube" / "Chart.yaml").is_file():
+        pytest.skip("this tree has no chart")
+    packed = tmp_path_factory.mktemp("packed")
+    program = provide([HELM])[HELM]
+    subprocess.run(
+        [program, "package", ROOT / "charts" / "eurekube", "-d", packed], check=True, capture_output=True
+    )
+    (made,) = packed.glob("*.tgz")
+    return made
+
+
+@pytest.fixture
+def run_here(lab: Lab, tmp_path: Path) -> RunCommands:
+    """Return a function that runs commands in the test's directory, with kubectl and helm for the lab's
+    cluster; skip where there is no kubectl.
+    """
+    kubectl = find_kubectl()
+    if kubectl is None:
+        pytest.skip("no kubectl")
+    folders = [str(kubectl.parent), str(provide([HELM])[HELM].parent), os.environ["PATH"]]
+    environment = {"PATH": os.pathsep.join(folders), "HOME": str(tmp_path), "KUBECONFIG": str(lab.kubeconfig)}
+    return lambda commands: run_commands(commands, tmp_path, environment)
 
 
 @pytest.fixture(

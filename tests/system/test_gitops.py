@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 import subprocess
 import time
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from eurekube_provider.core.condition_types import Reason, RefreshReason
+from eurekube_provider.core.condition_types import ConditionType, Reason, RefreshReason
 from eurekube_provider.core.mirror_conditions import MirrorCondition, MirroredService, MirrorReport
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.eureka.peers import Peers
@@ -35,10 +34,18 @@ from eurekube_provider.operator.triggers import trigger_state
 from eurekube_provider.operator.triggers.trigger_state import TriggerState
 from lab import Lab
 from lab.errors import LabError
-from lab.programs import FOREIGN_READERS, find_kubectl, provide
+from lab.programs import FOREIGN_READERS, provide
 from lab.workloads import Cluster, wait_for
-from scripts.release import manifests
-from tests.system.conftest import ROOT, Operator, instances, operator_environment
+from scripts.blocks import blocks
+from scripts.release import manifest, manifests
+from tests.system.conftest import (
+    ROOT,
+    Operator,
+    RunCommands,
+    instances,
+    operator_environment,
+    run_as_pod,
+)
 
 pytestmark = pytest.mark.lab
 
@@ -46,6 +53,7 @@ Object = dict[str, Any]
 Verdict = tuple[str, str]
 """Health as kstatus (used by Flux) reports it, and as Argo CD reports it."""
 
+PAGE, UNINSTALL = (ROOT / "docs" / "guides" / f"{name}.md" for name in ("gitops", "uninstall"))
 NAMESPACE, UNSERVED, DELETED = "gitops", "gitops-unserved", "gitops-deleted"
 HTTP, ADMIN, OTHER = ({"name": name, "port": port} for name, port in (("http", 80), ("admin", 81), ("x", 82)))
 ON_ITS_WAY, FAILED, WELL = ("InProgress", "Progressing"), ("Failed", "Degraded"), ("Current", "Healthy")
@@ -55,6 +63,7 @@ SETTLED: Mapping[str, Verdict] = {
     "scaled-to-zero": WELL,
     "no-pod-ready": ON_ITS_WAY,
     "paused": ("Current", "Suspended"),
+    "paused-first": ("InProgress", "Suspended"),
 }
 STUCK = ("no-service", "no-port", "ambiguous-port", "no-address", "unknown-eureka", "not-allowed")
 
@@ -124,8 +133,9 @@ def test_argo_cd_and_flux_see_what_is_well_on_its_way_and_failed(
     request.addfinalizer(lambda: print(operator.stop(), operator.text()))
     operator.wait_ready()
     began = time.monotonic()
-    for name in ("up", "paused"):
+    for name in ("up", "paused", "paused-first"):
         service(cluster, name, True, HTTP)
+    cluster.syncer(NAMESPACE, "paused-first", paused=True)
     service(cluster, "scaled-to-zero", None, HTTP)
     service(cluster, "no-pod-ready", False, HTTP)
     service(cluster, "no-port", True, HTTP)
@@ -155,6 +165,8 @@ def test_argo_cd_and_flux_see_what_is_well_on_its_way_and_failed(
     assert verdicts(written(up)) == {
         "eureka away": ON_ITS_WAY,
         "braked": ON_ITS_WAY,
+        "conflict": FAILED,
+        "ambiguous service": FAILED,
         "drain too short": WELL,
         "registers itself": WELL,
         "mirror": WELL,
@@ -225,6 +237,8 @@ def written(up: Object) -> dict[str, Object]:
     for name, said in {
         "eureka away": report(Reason.EUREKA_UNREACHABLE, is_ready=False),
         "braked": report("Braked", is_ready=None),
+        "conflict": report(ConditionType.CONFLICT),
+        "ambiguous service": report(ConditionType.AMBIGUOUS_SERVICE),
         "drain too short": report(note="DrainTooShort"),
         "registers itself": report("SelfRegistered"),
     }.items():
@@ -250,12 +264,44 @@ def written(up: Object) -> dict[str, Object]:
     return {**found, "refresh of an unknown target": refresh}
 
 
-def test_the_health_checks_are_added_to_what_argo_cd_has(lab: Lab, cluster: Cluster, tmp_path: Path) -> None:
+def test_the_guard_for_argo_cd_refuses_while_there_are_syncers(
+    lab: Lab, cluster: Cluster, namespace: str, chart: Path, run_here: RunCommands, tmp_path: Path
+) -> None:
+    """The page's command writes a PreDelete hook for an operator of install.yaml: with that operator's
+    rights its Job fails while there is a syncer, and succeeds without.
+    """
+    (tmp_path / "install.yaml").write_text(manifest())
+    (write,) = (block.script() for block in blocks(PAGE) if "uninstall-guard.yaml" in block.text)
+    published = "oci://ghcr.io/eurekube/charts/eurekube"
+    assert published in write
+    (remove,) = (block.script() for block in blocks(UNINSTALL) if "delete namespace" in block.text)
+    try:
+        run_here("kubectl apply --server-side -f install.yaml")
+        run_here(write.replace(published, str(chart)))
+        run_here("kubectl create --dry-run=server -f uninstall-guard.yaml")
+        job = yaml.safe_load((tmp_path / "uninstall-guard.yaml").read_text())
+        assert job["metadata"]["annotations"]["argocd.argoproj.io/hook"] == "PreDelete"
+        assert "helm.sh/hook" not in job["metadata"]["annotations"]
+        template = job["spec"]["template"]
+        account = template["spec"]["serviceAccountName"], tmp_path / "account"
+        kubeconfig = lab.service_account_kubeconfig(job["metadata"]["namespace"], *account)
+        environment = operator_environment(lab, namespace, KUBECONFIG=str(kubeconfig))
+        cluster.syncer(namespace, "rating")
+        refusing = run_as_pod(template, environment, tmp_path / "refusing.log")
+        assert refusing.process.wait(60) == 1, refusing.text()
+        assert f"still needed by EurekaSyncer {namespace}/rating" in refusing.text()
+        cluster.delete(SYNCERS, "rating", namespace)
+        allowing = run_as_pod(template, environment, tmp_path / "allowing.log")
+        assert allowing.process.wait(60) == 0, allowing.text()
+    finally:
+        run_here(remove)
+
+
+def test_the_health_checks_are_added_to_what_argo_cd_has(
+    cluster: Cluster, run_here: RunCommands, tmp_path: Path
+) -> None:
     """The page's command adds the health checks of a release, and keeps the other settings of Argo CD."""
     manifests(tmp_path)
-    kubectl = find_kubectl()
-    if kubectl is None:
-        pytest.skip("no kubectl")
     cluster.namespace("argocd")
     settings = {
         "apiVersion": "v1",
@@ -265,9 +311,8 @@ def test_the_health_checks_are_added_to_what_argo_cd_has(lab: Lab, cluster: Clus
     }
     config_maps = ApiResource("", "v1", "configmaps")
     cluster.apply(config_maps, settings)
-    page = (ROOT / "docs/guides/gitops.md").read_text(encoding="utf-8")
-    (command,) = re.findall(r"^kubectl patch .*$", page, re.MULTILINE)
-    subprocess.run([kubectl, "--kubeconfig", lab.kubeconfig, *command.split()[1:]], cwd=tmp_path, check=True)
+    (command,) = (block.script() for block in blocks(PAGE) if "kubectl patch" in block.text)
+    run_here(command)
     data = cluster.access.get(config_maps.path("argocd", "argocd-cm"))["data"]
     added = yaml.safe_load((ROOT / "deploy/argocd/argocd-cm.yaml").read_text(encoding="utf-8"))["data"]
     assert data == {"url": "https://argocd.example.com", **added}

@@ -300,18 +300,6 @@ needs_chart = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pack the chart as it would be published."""
-    packed = tmp_path_factory.mktemp("packed")
-    program = provide([HELM])[HELM]
-    subprocess.run(
-        [program, "package", ROOT / "charts" / "eurekube", "-d", packed], check=True, capture_output=True
-    )
-    (made,) = packed.glob("*.tgz")
-    return made
-
-
 @contextmanager
 def installed_by_helm(one: Newcomer, chart: Path, values: str = "") -> Iterator[str]:
     """Follow docs/start/helm.md until the operator is installed, and run its container as a process.
