@@ -253,6 +253,7 @@ def _assemble(
         statuses.is_overwritten,
         settings.gated,
         queue.add_after,
+        settings.advertise_from,
     )
     gates = None
     if settings.gated and run_report is None:

@@ -33,7 +33,9 @@ _LEASE = ("renewal_interval_seconds", "duration_seconds")
 _GATE = ("callers_seconds", "when_eureka_is_away")
 """Arguments that the CRD has below ``readinessGate``."""
 
-Advertise = Literal["Auto", "LoadBalancer", "ExternalIP", "NodePort", "ClusterIP", "ClusterDNS"]
+Advertise = Literal[
+    "Auto", "LoadBalancer", "ExternalIP", "NodePort", "ClusterIP", "ClusterDNS", "Ingress", "Gateway"
+]
 
 
 @dataclass(kw_only=True, slots=True)
