@@ -90,7 +90,7 @@ def _taken(folder: Path) -> Iterator[None]:
         yield
 
 
-def _go_environment(go: Path, caches: Path) -> dict[str, str]:
+def go_environment(go: Path, caches: Path) -> dict[str, str]:
     """Return an environment with caches in the folder, removable, and with the user's own modules as the
     first proxy.
     """
@@ -123,7 +123,7 @@ def build_go(module: GoModule, packages: Mapping[str, str], folder: Path, caches
         )
     flags = ["-trimpath", "-buildvcs=false", "-v", "-ldflags", f"-s -w {module.linker_flags}".strip()]
     flags += ["-tags", module.tags] if module.tags else []
-    environment = _go_environment(go, caches)
+    environment = go_environment(go, caches)
     if module.embeds:
         flags += ["-overlay", str(_overlay(go, module, environment, folder))]
     run_tool(

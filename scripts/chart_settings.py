@@ -44,11 +44,13 @@ PATTERNS: Mapping[ValueType, str] = {
 """Pattern of the texts that a kind of value accepts, without those that are too hard for a pattern."""
 
 _ACTION = "[Rr][Ee][Ff][Rr][Ee][Ss][Hh]|[Uu][Pp]|[Pp][Rr][Ee][Vv][Ii][Ee][Ww]"
+_ROUTED = "[Ii][Nn][Gg][Rr][Ee][Ss][Ss]|[Gg][Aa][Tt][Ee][Ww][Aa][Yy]"
 _CLUSTER = "[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?"
 OWN_PATTERNS: Mapping[str, str] = {
     "cluster-name": _CLUSTER,
     "previous-cluster-name": f" *{_CLUSTER}( *, *{_CLUSTER})* *,? *",
     "actions": f" *({_ACTION})( *, *({_ACTION}))* *,? *",
+    "advertise-from": f" *({_ROUTED})( *, *({_ROUTED}))* *,? *",
     "stack": "[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?",
 }
 """Pattern of a setting whose kind of value no other setting has, by the setting's name."""

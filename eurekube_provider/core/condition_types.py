@@ -90,8 +90,8 @@ class ConditionType(StatusCondition):
     """
 
     NO_ADDRESS = "NoAddress"
-    """The Service does not have, or does not have yet, the address that ``advertise`` asks for; registered
-    instances are kept.
+    """The Service does not have, or does not have yet, the address that ``advertise`` asks for, or a path of
+    its host leads to another Service; registered instances are kept.
     """
 
     ENDPOINTS_LEFT_OUT = "EndpointsLeftOut"
@@ -243,6 +243,11 @@ class Reason(StrEnum):
 
     PODS_NOT_READ = "PodsNotRead"
     """The operator has not read the pods yet; no action is needed."""
+
+    ROUTES_NOT_READ = "RoutesNotRead"
+    """The operator has not read the Ingresses, or the Gateways and HTTPRoutes, yet; if it stays, the operator
+    may not read them, or the cluster does not know the kind. Registered instances are kept.
+    """
 
     JOINING = "Joining"
     """Of a namespace's syncer: a Service joined or changed, and that is not carried out yet; it passes by

@@ -46,6 +46,8 @@ from eurekube_provider.core.objects import (
 )
 from eurekube_provider.core.ports import PortNumber, Ports, choose_ports, chosen_ports, with_further_ports
 from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.routed_addresses import routed_address
+from eurekube_provider.core.routes import Routes
 from eurekube_provider.core.service_choice import choose_services
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, PortReference, Syncer
 from eurekube_provider.core.text import check_instance_id, check_metadata, value_problem
@@ -57,7 +59,9 @@ LabelsOfPod = Callable[[str], Mapping[str, str]]
 _CERTAIN = frozenset({Reason.NO_MATCHING_SERVICE, Reason.EXTERNAL_NAME})
 """Reasons of problems despite which the set of desired instances is certain."""
 
-UNREAD = frozenset({Reason.NAMESPACE_NOT_READ, Reason.NODES_NOT_READ, Reason.PODS_NOT_READ})
+UNREAD = frozenset(
+    {Reason.NAMESPACE_NOT_READ, Reason.NODES_NOT_READ, Reason.PODS_NOT_READ, Reason.ROUTES_NOT_READ}
+)
 """Reasons of problems that end as soon as the operator has read some objects."""
 
 
@@ -148,6 +152,7 @@ def desired_instances(
     labels_of_pod: LabelsOfPod | None = None,
     find_pod: FindPodOnHost | None = None,
     mapped: MappingCache | None = None,
+    routes: Routes | None = None,
 ) -> Desired:
     """Map a syncer's Services and EndpointSlices to the instances that it wants in Eureka.
 
@@ -160,6 +165,7 @@ def desired_instances(
     :param find_pod: returns a pod with its host ports; None as long as the pods have not been read. Used
         only where :attr:`Syncer.needs_host_ports`.
     :param mapped: the result of an earlier mapping, which is brought up to date.
+    :param routes: None as long as they have not been read. Used only where :attr:`Syncer.needs_routes`.
     """
     selected = [one for one in services if syncer.selector.selects(one)]
     if not selected:
@@ -184,7 +190,7 @@ def desired_instances(
         elif syncer.mode is Mode.POD:
             parts.append(_pod_instances(syncer, service, slices, cluster, labels_of_pod, mapped))
         else:
-            parts.append(_service_instance(syncer, service, slices, cluster, nodes))
+            parts.append(_service_instance(syncer, service, slices, cluster, nodes, routes))
     if choice.problem is not None:
         has_endpoints = _has_endpoints(choice.meant_slices)
         pairs = zip(choice.services, parts, strict=True)
@@ -582,6 +588,7 @@ def _service_instance(
     slices: Sequence[Object],
     cluster: Cluster,
     nodes: Iterable[Object] | None,
+    routes: Routes | None,
 ) -> Desired:
     has_ready_endpoint = any(
         is_ready(endpoint) for endpoint_slice in slices for endpoint in endpoint_slice.get("endpoints") or ()
@@ -591,10 +598,16 @@ def _service_instance(
     ports = choose_ports(
         offered, syncer.port, syncer.secure_port, f"Service {qualified(service)}", registered
     )
-    places = _places(syncer, service, slices, cluster, nodes, ports)
+    places: tuple[tuple[str, Address], ...] | Problem
+    if syncer.needs_routes:
+        routed = routed_address(syncer, service, routes, cluster.domain)
+        places, ports = (routed, routed) if isinstance(routed, Problem) else ((("", routed[0]),), routed[1])
+        offered = None  # a host leads to one of the Service's ports alone
+    else:
+        places = _places(syncer, service, slices, cluster, nodes, ports)
     problem = next((one for one in (places, ports) if isinstance(one, Problem)), None)
     name = service["metadata"]["name"]
-    if problem is not None and problem.reason not in UNREAD:
+    if problem is not None and problem.reason != Reason.NODES_NOT_READ:
         # Not removed with Remove either: nobody could register it again as soon as an endpoint is ready.
         status = Status.UP if has_ready_endpoint else Status.DOWN
         place = (f"{name}.svc", syncer.selector.namespace)

@@ -67,6 +67,7 @@ REMEDIES: Mapping[str, str] = {
     Reason.NAMESPACE_NOT_READ: "wait; if it stays, run eurekube operator --check",
     Reason.NODES_NOT_READ: "wait; if it stays, run eurekube operator --check",
     Reason.PODS_NOT_READ: "wait; if it stays, run eurekube operator --check",
+    Reason.ROUTES_NOT_READ: "wait; if it stays, run eurekube operator --check",
     Reason.JOINING: "wait; if it stays, run eurekube operator --check",
     Reason.LEAVING: "restore the annotation eurekube.io/sync of the Service if it is to stay",
     Reason.SERVICE_REFUSED: "correct the annotation of the Service that the message names",

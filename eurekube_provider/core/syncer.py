@@ -99,6 +99,16 @@ class Advertise(StrEnum):
     HOST_PORT = "HostPort"
     """In mode pod: the node's address, and the ``hostPort`` of the pod's container."""
 
+    INGRESS = "Ingress"
+    """The host of an Ingress' rule that leads to the Service, and the Ingress' address."""
+
+    GATEWAY = "Gateway"
+    """The host of an HTTPRoute that leads to the Service, and its Gateway's address."""
+
+
+ROUTED = frozenset({Advertise.INGRESS, Advertise.GATEWAY})
+"""Kinds of addresses that the operator reads only where its configuration allows it."""
+
 
 class NotReady(StrEnum):
     """The options for an endpoint that is not ready: register it as DOWN, or remove it."""
@@ -273,6 +283,11 @@ class Syncer:
     def needs_nodes(self) -> bool:
         """True if the mapping needs the cluster's nodes."""
         return self.mode is Mode.SERVICE and self.advertise is Advertise.NODE_PORT
+
+    @property
+    def needs_routes(self) -> bool:
+        """True if the mapping needs Ingresses, or Gateways and their HTTPRoutes."""
+        return self.mode is Mode.SERVICE and self.advertise in ROUTED
 
     @property
     def needs_pods(self) -> bool:

@@ -25,7 +25,8 @@ from eurekube_provider.core.model import EMPTY, Instance
 from eurekube_provider.core.objects import Object, is_mirrored, pod_of
 from eurekube_provider.core.registry import fitted
 from eurekube_provider.core.registry_kinds import EUREKA, Capabilities
-from eurekube_provider.core.syncer import Mode, Syncer, connection_of
+from eurekube_provider.core.routes import Routes
+from eurekube_provider.core.syncer import Advertise, Mode, Syncer, connection_of
 from eurekube_provider.doctor.operators_reader import read_operators
 from eurekube_provider.doctor.reader import listed_mirrors, listed_objects, read_cluster
 from eurekube_provider.eureka.peers import Peers
@@ -41,6 +42,7 @@ from eurekube_provider.kube.access import (
 )
 from eurekube_provider.operator.index import Index
 from eurekube_provider.operator.registries import zookeeper_servers
+from eurekube_provider.operator.route_watches import ROUTE_KINDS
 from eurekube_provider.operator.settings import Settings
 
 
@@ -212,7 +214,7 @@ class InventoryReader:
         if all(found is None for found in read.values()):
             return None  # whatever is registered would pass for what a syncer left behind
         index = Index()
-        known = _KnownObjects(access, unread)
+        known = _KnownObjects(access, self._settings.watch_namespaces, unread)
         syncers = [item for found in read.values() for item in found or ()]
         mirrors = listed_mirrors(access, self._settings.watch_namespaces, unread) or []
         wanted = [asked(one, self._capabilities) for one in syncers]
@@ -257,9 +259,11 @@ class _KnownObjects:
     :ivar slices: all EndpointSlices but the mirrors', which are ``mirrored``.
     """
 
-    def __init__(self, access: KubeAccess, unread: list[str]) -> None:
+    def __init__(self, access: KubeAccess, namespaces: Sequence[str], unread: list[str]) -> None:
         self._access = access
+        self._watched = namespaces
         self._unread = unread
+        self._routes: dict[Advertise, Routes | None] = {}
         self._namespaces: set[str | None] = set()
         self._nodes: list[list[Object] | None] = []
         self._labels: dict[str, dict[str, Mapping[str, str]] | None] = {}
@@ -290,6 +294,18 @@ class _KnownObjects:
         if not self._nodes:
             self._nodes.append(_listed(self._access, NODES, None, self._unread))
         return self._nodes[0]
+
+    def routes(self, advertise: Advertise) -> Routes | None:
+        """Return the objects that give a kind of address, listed once; None where they cannot all be read."""
+        if advertise not in self._routes:
+            before = len(self._unread)
+            found = {
+                name: listed_objects(self._access, self._watched, self._unread, kind)
+                for name, kind in ROUTE_KINDS[advertise].items()
+            }
+            routes = Routes(**found, namespaces=self._watched or None)
+            self._routes[advertise] = routes if len(self._unread) == before else None
+        return self._routes[advertise]
 
     def labels(self, namespace: str) -> dict[str, Mapping[str, str]] | None:
         """Return the labels of a namespace's pods, by pod name, listed once; None where they cannot be
@@ -326,6 +342,7 @@ def _desired(syncer: Syncer, cluster: Cluster, index: Index, known: _KnownObject
         slices,
         cluster,
         nodes=known.nodes() if syncer.needs_nodes else None,
+        routes=known.routes(syncer.advertise) if syncer.needs_routes else None,
         labels_of_pod=(lambda name: labels.get(name, {})) if labels is not None else None,
         find_pod=_finder(on_hosts) if on_hosts is not None else None,
     )

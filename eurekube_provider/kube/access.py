@@ -81,6 +81,9 @@ WORKLOADS = {
 """The kinds of objects with a pod template that kubectl can patch."""
 
 MIRRORS = ApiResource("eurekube.io", "v1alpha1", "eurekamirrors")
+INGRESSES = ApiResource("networking.k8s.io", "v1", "ingresses")
+GATEWAYS = ApiResource("gateway.networking.k8s.io", "v1", "gateways")
+HTTP_ROUTES = ApiResource("gateway.networking.k8s.io", "v1", "httproutes")
 SERVICE_CIDRS = ApiResource("networking.k8s.io", "v1", "servicecidrs")
 REFRESHES = ApiResource("eurekube.io", "v1alpha1", "stackrefreshes")
 STACKS = ApiResource("pulumi.com", "v1", "stacks")

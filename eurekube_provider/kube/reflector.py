@@ -291,6 +291,7 @@ class Reflector:
                 if time.monotonic() - started > LONGEST_DELAY_SECONDS:
                     failures = 0
                 failures += 1
+                is_known = self._denied == error.status_code == 404  # a kind that is not installed, for days
                 if error.status_code in _DENIALS:
                     self._current_from = None  # first, or retry_now() takes a denied copy for a current one
                     self._denied, self._asks_again = error.status_code, False
@@ -299,8 +300,10 @@ class Reflector:
                     self._version = None
                 else:
                     self.failure = error
-                    _log.warning(
-                        "failed to list or watch, retrying", extra={"path": self._path, "error": str(error)}
+                    _log.log(
+                        logging.DEBUG if is_known else logging.WARNING,
+                        "failed to list or watch, retrying",
+                        extra={"path": self._path, "error": str(error)},
                     )
                     if error.status_code not in (None, _BUSY) and _lists_again_after(failures):
                         # E.g. a version from before the API's storage was restored.

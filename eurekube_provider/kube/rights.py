@@ -4,7 +4,10 @@ Eurekube's kinds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from eurekube_provider.core.syncer import Advertise
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,15 @@ MIRROR_CLUSTER = (
     Rule(("networking.k8s.io",), ("servicecidrs",), ("list",)),
 )
 """The operator's rules for the whole cluster, if it serves mirrors."""
+
+ROUTE_WORK: Mapping[Advertise, Rule] = {
+    # watched only while a syncer advertises an address from there
+    Advertise.INGRESS: Rule(("networking.k8s.io",), ("ingresses",), ("list", "watch")),
+    Advertise.GATEWAY: Rule(("gateway.networking.k8s.io",), ("gateways", "httproutes"), ("list", "watch")),
+}
+"""The operator's rule in every namespace that it watches for each kind of address that ``--advertise-from``
+names.
+"""
 
 _OUR_KINDS = ("eurekasyncers", "eurekamirrors", "stackrefreshes")
 

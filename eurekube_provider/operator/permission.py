@@ -76,6 +76,14 @@ class Permissions:
                 "take spec.advertise in its place; or allow it in the operator's configuration with"
                 " --advertise-cidrs or --advertise-hosts",
             )
+        if syncer.needs_routes and syncer.advertise not in self._settings.advertise_from:
+            return Problem(
+                Reason.NOT_ALLOWED,
+                f"spec.advertise is {syncer.advertise}, and the operator's configuration takes no addresses"
+                " from there",
+                "take another spec.advertise, or allow it in the operator's configuration with"
+                f" --advertise-from {syncer.advertise}",
+            )
         for name in sorted(syncer.names):
             if self._reservations.allow(syncer.namespace, name) is False:
                 return Problem(

@@ -254,6 +254,7 @@ def _assemble(
         statuses.is_overwritten,
         settings.gated,
         queue.add_after,
+        settings.advertise_from,
     )
     derived = DerivedSyncers(access, sources, partial(_report_refusal, events), waits=run_report is not None)
     gates = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -24,6 +24,7 @@ from eurekube_provider.core.errors import (
 )
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.registry_kinds import EUREKA
+from eurekube_provider.core.syncer import Advertise
 from eurekube_provider.core.wording import listed
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
@@ -35,6 +36,7 @@ from eurekube_provider.kube.rights import (
     GATE_WORK,
     MIRROR_CLUSTER,
     MIRROR_WORK,
+    ROUTE_WORK,
     WORK,
     Rule,
     election,
@@ -42,6 +44,7 @@ from eurekube_provider.kube.rights import (
 )
 from eurekube_provider.operator.identity_check import check_names
 from eurekube_provider.operator.registries import zookeeper_servers
+from eurekube_provider.operator.route_watches import ROUTE_KINDS
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers.targets import PulumiStack
 
@@ -74,6 +77,10 @@ CONSEQUENCES = {
         "without it the uninstallation is refused where readiness gates are served; everything else works",
     ),
     "nodes": "without it advertise: NodePort does not work; everything else does",
+    "ingresses": "without it advertise: Ingress does not work; everything else does",
+    **dict.fromkeys(
+        ("gateways", "httproutes"), "without it advertise: Gateway does not work; everything else does"
+    ),
     "leases": "without it no replica leads, and nothing is registered or changed; where there is one replica"
     " only, --leader-elect false does without",
     "namespaces": "without it the operator cannot start, since the UID of kube-system tells clusters apart",
@@ -140,6 +147,7 @@ def check(settings: Settings, *, in_full: bool = True) -> list[CheckResult]:
             stacks,
             serves_mirrors=settings.mirrors,
             gated=settings.gated,
+            advertise_from=settings.advertise_from,
         )
     every: dict[str, Peers] = {}
     for name, connection in settings.connections.items():
@@ -186,6 +194,7 @@ def check_kubernetes(
     *,
     serves_mirrors: bool = False,
     gated: Sequence[str | None] = (),
+    advertise_from: Collection[Advertise] = (),
 ) -> list[CheckResult]:
     """Check that the API answers, serves the CRDs, and grants the operator's rights.
 
@@ -194,6 +203,7 @@ def check_kubernetes(
     :param stacks: those that are targets.
     :param serves_mirrors: True to check the requirements of mirrors, too.
     :param gated: the namespaces whose pods may declare the readiness gate; None among them for all.
+    :param advertise_from: the kinds of addresses for which Ingresses, or Gateways, may be watched.
     """
     kinds = [crd for crd in KINDS if serves_mirrors or crd != "eurekamirrors"]
     try:
@@ -211,6 +221,8 @@ def check_kubernetes(
         scopes += [(rule, "") for rule in MIRROR_CLUSTER]
         scopes += [(rule, namespace) for namespace in namespaces or ("",) for rule in MIRROR_WORK]
     scopes += [(rule, namespace or "") for namespace in gated for rule in GATE_WORK]
+    scopes += [(ROUTE_WORK[one], place) for place in namespaces or ("",) for one in advertise_from]
+    findings += _foreign_kinds(access, advertise_from)
     if lease is not None:
         scopes += [(rule, lease[0]) for rule in election(lease[1])]
     scopes += [(pulumi_stack(stack.name), stack.namespace) for stack in stacks]
@@ -222,6 +234,18 @@ def check_kubernetes(
             findings.append(CheckResult("permission", "all", Verdict.WARNING, detail))
             break
     return findings
+
+
+def _foreign_kinds(access: KubeAccess, advertise_from: Collection[Advertise]) -> Iterator[CheckResult]:
+    """Yield a note for each kind of others that an address needs and that the cluster does not know."""
+    for advertise in advertise_from:
+        for kind in ROUTE_KINDS[advertise].values():
+            if not access.knows(kind):
+                detail = (
+                    f"the cluster does not know {kind.plural}.{kind.group}: until that CRD is installed,"
+                    f" advertise: {advertise} does not work; everything else does"
+                )
+                yield CheckResult("crd", kind.plural, Verdict.NOTE, detail)
 
 
 def _crds(kinds: Sequence[str], known: set[str]) -> list[CheckResult]:
@@ -254,7 +278,7 @@ def _permissions(access: KubeAccess, rule: Rule, namespace: str) -> Iterator[Che
                 f"not allowed; {_consequence(rule, resource)}. Allow it to the operator's ServiceAccount with"
                 " a Role or ClusterRole and its binding"
             )
-            if namespace and rule in (*WORK, *MIRROR_WORK):
+            if namespace and rule in (*WORK, *MIRROR_WORK, *ROUTE_WORK.values()):
                 detail += ", or take the namespace off --watch-namespace if it is no longer there"
             yield CheckResult("permission", subject, Verdict.WARNING, detail)
         else:

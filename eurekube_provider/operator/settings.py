@@ -19,7 +19,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
 from eurekube_provider.core.networks import Network
 from eurekube_provider.core.reservations import Reservations
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION, ROUTED, Advertise
 from eurekube_provider.eureka.connection import SECRETS, Connection
 from eurekube_provider.kube.elector import Timing
 from eurekube_provider.operator.options import (
@@ -68,6 +68,14 @@ def _address(text: str) -> str:
 def _cluster_names(text: str) -> tuple[str, ...]:
     names: tuple[str, ...] = NAMES.parse(text)
     return tuple(map(check_cluster_name, names))
+
+
+def _routed_kinds(text: str) -> tuple[Advertise, ...]:
+    by_name = {str(one).lower(): one for one in sorted(ROUTED)}
+    names = [name.lower() for name in NAMES.parse(text)]
+    if not by_name.keys() >= set(names):
+        raise ValueError(f"must be {' or '.join(by_name.values())}, or both with a comma")
+    return tuple(by_name[name] for name in dict.fromkeys(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +213,13 @@ class Settings:
         "the hosts that syncers may give by hand: a name, or with a dot before it all names below, e.g."
         " .lb.example.com",
         name="advertise-hosts",
+        shown="none",
+    )
+    advertise_from: tuple[Advertise, ...] = option(
+        ValueType(_routed_kinds, NAMES.accepts, NAMES.word, "KIND[,KIND...]"),
+        (),
+        "Ingress, Gateway, or both with a comma: syncers may give callers the host and the address of those"
+        " (spec.advertise); people who may write Ingresses or HTTPRoutes choose the host",
         shown="none",
     )
     cluster_cidrs: tuple[Network, ...] = option(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -34,6 +34,7 @@ from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import REGISTER_BEFORE_READY, fitted
 from eurekube_provider.core.registry_kinds import EUREKA
 from eurekube_provider.core.syncer import (
+    Advertise,
     Mode,
     Selector,
     Syncer,
@@ -57,6 +58,7 @@ from eurekube_provider.kube.access import (
 from eurekube_provider.kube.reflector import Listener, Reflector, ReflectorGroup, Trim
 from eurekube_provider.operator.gated_pods import GatedPods
 from eurekube_provider.operator.index import Index, Indexer, Object, Selectors, SyncerKey, key_of
+from eurekube_provider.operator.route_watches import RouteWatches
 from eurekube_provider.operator.watches import (
     MappingCaches,
     OnDemandWatches,
@@ -88,6 +90,7 @@ class Sources:
     :param is_overwritten: returns True if a syncer's status is not what its writer wrote last.
     :param gate_namespaces: where pods may declare the readiness gate; None among them for everywhere.
     :param enqueue_later: called with the key of a syncer to reconcile again, and the longest delay, seconds.
+    :param advertise_from: the kinds of addresses for which Ingresses, or Gateways, may be watched.
     :ivar connections: by name; the kind of registry limits what a syncer's spec may ask for.
     """
 
@@ -100,6 +103,7 @@ class Sources:
         is_overwritten: Callable[[Object], bool] = lambda _: False,
         gate_namespaces: Sequence[Scope] = (),
         enqueue_later: Callable[[SyncerKey, float], None] = lambda *_: None,
+        advertise_from: Collection[Advertise] = (),
     ) -> None:
         self._access = access
         self._concerned = concerned
@@ -140,12 +144,18 @@ class Sources:
         self._nodes = OnDemandWatches(nodes, self._needs_nodes)
         self._pods = OnDemandWatches(pods, concerned)
         self._pods_on_hosts = OnDemandWatches(pods_on_hosts, concerned)
+        self._routes = RouteWatches(access, namespaces, advertise_from, concerned)
         self.gated_pods = GatedPods(access, gate_namespaces, self._gate_changed, self._is_node_ready)
         self._groups = {"syncers": self.syncers, "services": self.services, "slices": self.slices}
         if gate_namespaces:  # else what waits for callers would be taken for not ready
             self._groups["gated pods"] = self.gated_pods
-        on_demand = {"nodes": self._nodes, "pods": self._pods, "pods on hosts": self._pods_on_hosts}
-        self._all = {**self._groups, **on_demand}
+        self._all: dict[str, ReflectorGroup] = {
+            **self._groups,
+            "nodes": self._nodes,
+            "pods": self._pods,
+            "pods on hosts": self._pods_on_hosts,
+            **self._routes.groups,
+        }
 
     def follow_services(self, changed: Callable[[Object], None]) -> None:
         """Call ``changed`` with each Service that changes, or whose endpoints may have changed."""
@@ -178,8 +188,11 @@ class Sources:
 
     @property
     def is_synced(self) -> bool:
-        """True if the first lists of all kinds but nodes and pods are complete."""
-        return all(group.is_synced for group in self._groups.values())
+        """True if the first lists of all kinds are complete; those watched on demand may have failed."""
+        on_demand = [group for name, group in self._all.items() if name not in self._groups]
+        return all(group.is_synced for group in self._groups.values()) and all(
+            one.is_synced or one.failure for group in on_demand for one in group.reflectors
+        )
 
     @property
     def is_settled(self) -> bool:
@@ -315,15 +328,18 @@ class Sources:
             mapped=None
             if syncer.needs_host_ports
             else self._mapped_for((syncer.namespace, syncer.name), slices),
+            routes=self._routes.routes(syncer) if syncer.needs_routes else None,
         )
         failure = self._failure_for(syncer)
-        if failure is None or not desired.is_unread:
+        if not failure or not desired.is_unread:
             return desired
         with_failure = tuple(replace(one, message=f"{one.message} ({failure})") for one in desired.problems)
         return replace(desired, problems=with_failure)
 
-    def _failure_for(self, syncer: Syncer) -> KubernetesError | None:
+    def _failure_for(self, syncer: Syncer) -> KubernetesError | str | None:
         """Return the error of the objects, beside Services and EndpointSlices, that a syncer needs."""
+        if syncer.needs_routes:
+            return self._routes.failure(syncer)
         if syncer.needs_nodes:
             return self._nodes.failure
         return (syncer.needs_pods and self._pods.failure) or (
@@ -512,6 +528,7 @@ class Sources:
         namespace: set[Scope] = {after.selector.namespace} if after else set()
         self._pods.needed(key, namespace if after and after.needs_pods else set())
         self._pods_on_hosts.needed(key, namespace if after and after.needs_host_ports else set())
+        self._routes.needed(key, after)
         self._concerned(key)
 
     def _service_changed(self, old: Object | None, new: Object | None) -> None:

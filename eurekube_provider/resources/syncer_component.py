@@ -33,7 +33,17 @@ _LEASE = ("renewal_interval_seconds", "duration_seconds")
 _GATE = ("callers_seconds", "when_eureka_is_away")
 """Arguments that the CRD has below ``readinessGate``."""
 
-Advertise = Literal["Auto", "LoadBalancer", "ExternalIP", "NodePort", "ClusterIP", "ClusterDNS", "HostPort"]
+Advertise = Literal[
+    "Auto",
+    "LoadBalancer",
+    "ExternalIP",
+    "NodePort",
+    "ClusterIP",
+    "ClusterDNS",
+    "Ingress",
+    "Gateway",
+    "HostPort",
+]
 
 
 @dataclass(kw_only=True, slots=True)

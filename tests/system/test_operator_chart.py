@@ -80,6 +80,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"mirrors": True, "mirror_cidrs": ["10.20.0.0/16"], "watch_namespaces": ["shop"]},
         {"mirrors": True, "mirrorCidrs": ["10.20.0.0/16"], "watchNamespaces": ["shop"]},
     ),
+    "hosts of Ingresses": ({"advertise_from": ["Ingress"]}, {"advertiseFrom": ["Ingress"]}),
+    "hosts of Ingresses and Gateways in listed namespaces": (
+        {"advertise_from": ["Ingress", "Gateway"], "watch_namespaces": ["shop"]},
+        {"advertiseFrom": ["Ingress", "Gateway"], "watchNamespaces": ["shop"]},
+    ),
     "readiness gates of listed namespaces": ({"gate_namespaces": ["shop"]}, {"gateNamespaces": ["shop"]}),
     "readiness gates everywhere": ({"gate_namespaces": ["*"]}, {"gateNamespaces": ["*"]}),
     "readiness gates of what is watched": (
@@ -263,27 +268,35 @@ def test_the_base_is_the_chart_with_its_defaults(tmp_path: Path) -> None:
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_the_component_for_mirrors_is_the_chart_with_them(tmp_path: Path) -> None:
-    """The kustomize component for mirrors equals the chart with mirrors; only the order of rights may
-    differ.
-    """
+@pytest.mark.parametrize(
+    ("component", "env", "values"),
+    [
+        (
+            "mirrors",
+            [{"name": "MIRROR_CIDRS", "value": "10.20.0.0/16"}],
+            {"mirrors": True, "mirrorCidrs": ["10.20.0.0/16"]},
+        ),
+        ("advertise-from", [], {"advertiseFrom": ["Ingress", "Gateway"]}),
+    ],
+)
+def test_a_kustomize_component_is_the_chart_with_its_values(
+    component: str, env: list[dict[str, str]], values: dict[str, Any], tmp_path: Path
+) -> None:
+    """Each kustomize component equals the chart with its values; only the order of rights may differ."""
     kubectl = find_kubectl()
     assert kubectl is not None
-    env = [{"name": "MIRROR_CIDRS", "value": "10.20.0.0/16"}]
     containers = {"spec": {"template": {"spec": {"containers": [{"name": "operator", "env": env}]}}}}
     named = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "eurekube-operator"}}
     overlay = {
         "resources": [os.path.relpath(BASE, tmp_path)],
-        "components": [os.path.relpath(BASE.parent / "mirrors", tmp_path)],
+        "components": [os.path.relpath(BASE.parent / component, tmp_path)],
         "patches": [{"target": {"kind": "Deployment"}, "patch": json.dumps({**named, **containers})}],
     }
     (tmp_path / "kustomization.yaml").write_text(json.dumps(overlay))
     done = subprocess.run([kubectl, "kustomize", tmp_path], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    values = {**PLAIN, "uninstallGuard": False, "mirrors": True, "mirrorCidrs": ["10.20.0.0/16"]}
-    made, expected = (
-        comparable(items) for items in (objects_of(done.stdout), chart_objects(values, tmp_path))
-    )
+    by_chart = chart_objects({**PLAIN, "uninstallGuard": False, **values}, tmp_path)
+    made, expected = (comparable(items) for items in (objects_of(done.stdout), by_chart))
     for items in (made, expected):
         for item in items.values():
             item.get("rules", []).sort(key=json.dumps)
@@ -334,6 +347,8 @@ def test_helm_lint_is_content(version: int) -> None:
         ),
         ({"token": "s3cret", "eurekaSecret": {"name": "a", "tokenKey": "t"}}, "EUREKA_TOKEN is given twice"),
         ({"environment": {"WEB_ADDRESS": ""}}, "environment must not set WEB_ADDRESS"),
+        ({"environment": {"ADVERTISE_FROM": "Ingress"}}, "environment must not set ADVERTISE_FROM"),
+        ({"advertiseFrom": ["NodePort"]}, "advertiseFrom"),
         ({"environment": {"EUREKA_TOKEN": "s3cret"}}, "would stand in clear"),
         ({"environment": {"RESYNC_SECONDS": 30}}, "RESYNC_SECONDS"),
         ({"extraEnv": [{"name": "WEB_ADDRESS", "value": ":9090"}]}, "extraEnv must not set WEB_ADDRESS"),
@@ -380,6 +395,7 @@ def test_every_setting_of_the_operator_can_be_given(tmp_path: Path) -> None:
         "GATE_NAMESPACE": "gateNamespaces",
         "MIRRORS": "mirrors",
         "MIRROR_CIDRS": "mirrorCidrs",
+        "ADVERTISE_FROM": "advertiseFrom",
         "CLUSTER_CIDRS": "clusterCidrs",
     }
     fixed = {"WEB_ADDRESS", "LEASE_NAME", "POD_NAME"}

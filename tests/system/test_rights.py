@@ -94,16 +94,17 @@ def start(account: Account, start_operator: StartOperator) -> Callable[[], Opera
     return start
 
 
-def asked_for(lab: Lab, since: int) -> dict[Right, set[str]]:
-    """Return the account's requests to the API server, each with the decisions on it.
+def asked_for(lab: Lab, since: int, home: str = HOME, account: str = "rights") -> dict[Right, set[str]]:
+    """Return an account's requests to the API server, each with the decisions on it.
 
     :param since: how long the API server's log was then.
+    :param home: the account's namespace.
     """
     found: dict[Right, set[str]] = {}
     for line in lab.kubernetes.audit_log.read_bytes()[since:].rpartition(b"\n")[0].splitlines():
         event = json.loads(line)
         about = event.get("objectRef") or {}
-        if event["user"]["username"] != f"system:serviceaccount:{HOME}:rights" or "resource" not in about:
+        if event["user"]["username"] != f"system:serviceaccount:{home}:{account}" or "resource" not in about:
             continue
         resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
         right = about.get("apiGroup", ""), resource, event["verb"]

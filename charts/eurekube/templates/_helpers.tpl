@@ -142,6 +142,7 @@ Secrets: a plain hash would let them try passwords fast, so it goes through scry
 {{- with .Values.gateNamespaces }}{{ $plain = append $plain (dict "name" "GATE_NAMESPACE" "value" (join "," .)) }}{{ end -}}
 {{- if .Values.mirrors }}{{ $plain = append $plain (dict "name" "MIRRORS" "value" "true") }}{{ end -}}
 {{- with .Values.mirrorCidrs }}{{ $plain = append $plain (dict "name" "MIRROR_CIDRS" "value" (join "," .)) }}{{ end -}}
+{{- with .Values.advertiseFrom }}{{ $plain = append $plain (dict "name" "ADVERTISE_FROM" "value" (join "," .)) }}{{ end -}}
 {{- with .Values.clusterCidrs }}{{ $plain = append $plain (dict "name" "CLUSTER_CIDRS" "value" (join "," .)) }}{{ end -}}
 {{- range $name, $value := .Values.environment }}{{ $plain = append $plain (dict "name" $name "value" $value) }}{{ end -}}
 {{- range list "name" "namespace" -}}

@@ -142,6 +142,7 @@ def _environment(args: EurekubeOperatorArgs, secrets: SecretNames) -> list[core.
         "GATE_NAMESPACE": ",".join(args.gate_namespaces) or None,
         "MIRRORS": "true" if args.mirrors else None,
         "MIRROR_CIDRS": ",".join(args.mirror_cidrs) or None,
+        "ADVERTISE_FROM": ",".join(args.advertise_from) or None,
         "CLUSTER_CIDRS": ",".join(args.cluster_cidrs) or None,
         **args.credentials.variables(),
         **targets_variables(args.file_content),

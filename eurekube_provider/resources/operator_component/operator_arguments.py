@@ -15,6 +15,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
 from eurekube_provider.core.networks import networks_of
 from eurekube_provider.core.objects import is_object_name
+from eurekube_provider.core.syncer import ROUTED
 from eurekube_provider.eureka.connection import split_credentials
 from eurekube_provider.resources.arguments import SECRET, as_arguments
 from eurekube_provider.resources.labels import OPERATOR_APP, SELECTOR_LABEL
@@ -73,6 +74,7 @@ _LISTS = {
     "gate_namespaces": "['shop']",
     "web_namespaces": "['monitoring']",
     "mirror_cidrs": "['10.20.0.0/16']",
+    "advertise_from": "['Ingress']",
     "cluster_cidrs": "['10.42.0.0/16']",
     "egress_ports": "[3128]",
     "egress_cidrs": "['192.0.2.0/24']",
@@ -120,6 +122,8 @@ class EurekubeOperatorArgs(PodArgs):
     :ivar mirrors: True if EurekaMirrors are served: applications registered in Eureka become Services. The
         operator may write Services and EndpointSlices then.
     :ivar mirror_cidrs: with ``mirrors``, the networks whose addresses may be mirrored, at least one.
+    :ivar advertise_from: ``Ingress``, ``Gateway`` or both: syncers may give callers the host and the address
+        of those. The operator may read Ingresses, or Gateways and HTTPRoutes, then.
     :ivar cluster_cidrs: networks of this cluster's own pods and Services, which are never mirrored, beside
         those that the API tells.
     :ivar resources: requests and limits of the container.
@@ -173,6 +177,7 @@ class EurekubeOperatorArgs(PodArgs):
     gate_namespaces: Sequence[str] = ()
     mirrors: bool = False
     mirror_cidrs: Sequence[str] = ()
+    advertise_from: Sequence[str] = ()
     cluster_cidrs: Sequence[str] = ()
     resources: Mapping[str, Mapping[str, str]] = field(
         default_factory=lambda: {
@@ -249,6 +254,8 @@ class EurekubeOperatorArgs(PodArgs):
             one for one in self.gate_namespaces if one not in ("*", *(self.watch_namespaces or [one]))
         ]:
             raise ConfigurationError(f"gate_namespaces names {blind[0]}, and watch_namespaces does not")
+        if wrong := [one for one in self.advertise_from if one not in tuple(ROUTED)]:
+            raise ConfigurationError(f"advertise_from: {wrong[0]!r} must be Ingress or Gateway")
         check_texts("environment", self.environment)
         self.check_pods()
         if not self.eureka_urls:
@@ -306,7 +313,7 @@ class EurekubeOperatorArgs(PodArgs):
             wrong = [one for one in given if not isinstance(one, str) or not _PAIR.fullmatch(one)]
             if wrong:
                 raise ConfigurationError(f"{name}: {wrong[0]!r} must be two names, as in {_LISTS[name]}")
-        for name in (*_PAIRS, "strict_names"):
+        for name in (*_PAIRS, "strict_names", "advertise_from"):
             if getattr(self, name) and name.upper() in self.environment:
                 raise ConfigurationError(f"environment must not set {name.upper()}: {name} says it")
 
@@ -353,6 +360,7 @@ class EurekubeOperatorArgsDict(PodArgsDict):
     gate_namespaces: NotRequired[Sequence[str]]
     mirrors: NotRequired[bool]
     mirror_cidrs: NotRequired[Sequence[str]]
+    advertise_from: NotRequired[Sequence[str]]
     cluster_cidrs: NotRequired[Sequence[str]]
     resources: NotRequired[Mapping[str, Mapping[str, str]]]
     environment: NotRequired[Mapping[str, pulumi.Input[str]]]

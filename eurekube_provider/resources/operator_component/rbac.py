@@ -19,6 +19,7 @@ from eurekube_provider.kube.rights import (
     GATE_WORK,
     MIRROR_CLUSTER,
     MIRROR_WORK,
+    ROUTE_WORK,
     USER_ROLES,
     WORK,
     Rule,
@@ -52,7 +53,8 @@ class Rights:
             gated = namespaces
         everywhere = GATE_WORK if self._args.gate_namespaces and not gated else ()
         has_mirrors = self._args.mirrors
-        work = [*WORK, *(MIRROR_WORK if has_mirrors else ())]
+        routes = [rule for one, rule in ROUTE_WORK.items() if one in self._args.advertise_from]
+        work = [*WORK, *(MIRROR_WORK if has_mirrors else ()), *routes]
         cluster = [*CLUSTER, *(MIRROR_CLUSTER if has_mirrors else ())]
         rights = self._bound(
             (ClusterRole, ClusterRoleBinding),

@@ -609,9 +609,8 @@ class Witness:
                 continue
             # Whose names are another Service's is not known where there is no Service.
             is_named = any(syncer.selector.selects(service) for service in services)
-            if syncer.eureka not in ("default", "other") or (
-                is_named and syncer.application not in PUBLISHED
-            ):
+            is_reserved = is_named and syncer.application not in PUBLISHED
+            if syncer.eureka not in ("default", "other") or syncer.needs_routes or is_reserved:
                 self._refused.add(syncer.owner(CLUSTER))
                 continue
             desired = desired_instances(syncer, services, slices, CLUSTER)

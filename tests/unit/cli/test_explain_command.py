@@ -254,6 +254,35 @@ def test_pods_and_nodes_that_may_not_be_read_leave_a_doubt(
     assert "nodes" in planned["held"]
 
 
+def test_a_plan_with_the_address_of_an_ingress(
+    servers: PlayedServers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``plan`` reads Ingresses where a syncer needs them, and plans nothing where they may not be read."""
+    metadata = {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}
+    servers.objects["services"] = [
+        {"metadata": metadata, "spec": {"ports": [{"name": "http", "port": 8080}]}}
+    ]
+    backend = {"service": {"name": "rating", "port": {"number": 8080}}}
+    rule = {
+        "host": "rating.example.com",
+        "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]},
+    }
+    address = {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}
+    servers.objects["ingresses"] = [{"metadata": metadata, "spec": {"rules": [rule]}, "status": address}]
+    servers.objects["eurekasyncers"] = [syncer("rating", mode="service", advertise="Ingress")]
+    (planned,) = asked(servers, capsys, "plan", code=1)["syncers"]
+    added = [one for one in planned["changes"] if one["action"] == "register"]
+    assert [one["instanceId"] for one in added] == ["rating.svc.shop.lab:rating:80"]
+    servers.refused = {"ingresses"}
+    (planned,) = asked(servers, capsys, "plan", code=2)["syncers"]
+    assert planned["changes"] == []
+    assert "the Ingresses have not been read" in planned["held"]
+    servers.objects["eurekasyncers"] = [syncer("rating", mode="service", advertise="Gateway")]
+    servers.unknown = {"httproutes"}
+    (planned,) = asked(servers, capsys, "plan", code=2)["syncers"]
+    assert "the Gateways and HTTPRoutes have not been read" in planned["held"]
+
+
 def test_a_kubeconfig_that_is_not_there_is_one_sentence(
     servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -85,6 +85,7 @@ def test_each_setting_that_can_be_refused_has_a_rule(name: str, option: Option) 
         ("EUREKA_MAX_ANSWER_MIB", ["1", "128", "4096"]),
         ("RESERVE", ["payments=billing,shop=rating*", "*=*, a=b"]),
         ("CROSS_NAMESPACE", ["platform=*"]),
+        ("ADVERTISE_FROM", ["Ingress", "Ingress,Gateway", "ingress, gateway"]),
         ("LEASE_NAMESPACE", ["eurekube-system"]),
         ("CLUSTER_NAME", ["prod", "5b0b3a5e", "x" * 40]),
         ("all: actions", ["up", "Refresh, Preview"]),
@@ -112,6 +113,7 @@ def test_what_people_write_is_let_through(name: str, texts: list[str]) -> None:
         ("CLUSTER_NAME", "A B"),
         ("CLUSTER_NAME", "x" * 41),
         ("PUBLISH", "shop"),
+        ("ADVERTISE_FROM", "NodePort"),
         ("all: kind", "Webhook"),
     ],
 )

@@ -588,6 +588,22 @@ def test_a_denial_stands_until_the_api_says_otherwise(
     assert (copy.is_refused, copy.is_shut_out) == (False, False)
 
 
+def test_a_kind_that_is_not_installed_is_one_warning(
+    api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be missing for days; any other failure, and the next time that it is missing, is a warning."""
+    monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 0.05)
+    missing = (404, b'{"message": "not found"}')
+    api.refusals = [missing] * 4 + [DENIED] * 2 + [missing] * 2
+    copy.start()
+    awaited(lambda: copy.is_synced, "the list")
+    said = [one for one in caplog.records if one.getMessage() == "failed to list or watch, retrying"]
+    codes = [
+        int(str(one.__dict__["error"]).partition("answered ")[2][:3]) for one in said if one.levelno >= 30
+    ]
+    assert codes == [404, 403, 403, 404]
+
+
 def test_who_hurries_waits_for_another_word_of_what_was_denied(
     api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

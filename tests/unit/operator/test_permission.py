@@ -13,7 +13,7 @@ from eurekube_provider.core.decision import RECHECK_SECONDS
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.networks import networks_of
 from eurekube_provider.core.plan import Action
-from eurekube_provider.core.syncer import FINALIZER
+from eurekube_provider.core.syncer import FINALIZER, Advertise
 from tests.unit.operator.scene import READY, WEB, Scene
 
 REPORTED = "NameNotReserved"
@@ -210,3 +210,35 @@ def test_an_address_by_hand(address: str, refused: str) -> None:
     else:
         (change,) = registered
         assert (change.instance.host_name, change.instance.port) == (address, Port(80))
+
+
+@pytest.mark.parametrize(
+    ("advertise", "allowed", "is_refused"),
+    [
+        ("Ingress", (), True),
+        ("Gateway", (), True),
+        ("Gateway", (Advertise.INGRESS,), True),
+        ("Ingress", (Advertise.INGRESS,), False),
+        ("Gateway", (Advertise.INGRESS, Advertise.GATEWAY), False),
+        ("ClusterIP", (), False),
+    ],
+)
+def test_an_address_of_an_ingress_or_a_gateway(
+    advertise: str, allowed: tuple[Advertise, ...], is_refused: bool
+) -> None:
+    """The operator's configuration must allow it; else what is registered stays, with the option in the
+    remedy.
+    """
+    scene = Scene(mode="service", advertise="ClusterIP")
+    (services,) = scene.played.sources.services.reflectors
+    metadata = {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}
+    spec = {"clusterIP": "10.96.0.9", "ports": WEB}
+    services.take("MODIFIED", {"metadata": metadata, "spec": spec})
+    scene.endpoints(WEB, a=READY)
+    assert len(scene.reconcile()) == 1
+    scene.configure(advertise_from=allowed)
+    scene.edited(advertise=advertise)
+    assert scene.reconcile() == []
+    assert (scene.report.ready.reason == "NotAllowed") is is_refused
+    if is_refused:
+        assert f"--advertise-from {advertise}" in scene.report.ready.remedy

@@ -17,13 +17,14 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
 )
 from eurekube_provider.core.model import Instance
+from eurekube_provider.core.syncer import Advertise
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.protocol.server_status import ServerStatus
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.kube.rights import CLUSTER, GATE_WORK, WORK, election, pulumi_stack
+from eurekube_provider.kube.rights import CLUSTER, GATE_WORK, ROUTE_WORK, WORK, election, pulumi_stack
 from eurekube_provider.operator import selfcheck
 from eurekube_provider.operator.selfcheck import (
     CONSEQUENCES,
@@ -57,6 +58,7 @@ class FakeAccess(KubeAccess):
         super().__init__(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
         self.allows, self.crd, self.reviews = allows, crd, reviews
         self.kinds = list(KINDS)
+        self.foreign_kinds = ["ingresses", "gateways", "httproutes"]
         self.asked: list[Attributes] = []
 
     def request(
@@ -69,6 +71,8 @@ class FakeAccess(KubeAccess):
         timeout_seconds: float | None = None,  # noqa: ARG002
     ) -> dict[str, Any]:
         """Answer a read of the CRDs' kinds, or an access review."""
+        if method == "GET" and path.endswith("k8s.io/v1"):
+            return {"resources": [{"name": name} for name in self.foreign_kinds]}
         if method == "GET":
             assert path == "/apis/eurekube.io/v1alpha1"
             if self.crd:
@@ -161,7 +165,7 @@ def test_the_right_to_tell_clusters_apart() -> None:
 
 def test_every_right_has_its_consequence() -> None:
     """Each resource in the roles has a sentence about the features that need it."""
-    rules = (*WORK, *GATE_WORK, *CLUSTER, *election("lease"), pulumi_stack("shop"))
+    rules = (*WORK, *GATE_WORK, *ROUTE_WORK.values(), *CLUSTER, *election("lease"), pulumi_stack("shop"))
     assert {resource for rule in rules for resource in rule.resources} == set(CONSEQUENCES)
 
 
@@ -172,6 +176,35 @@ def test_gate_rights_are_checked_where_gates_are_served() -> None:
     ((_, subject, detail),) = warnings(check_kubernetes(access, ("a", "b"), gated=("b",)))
     assert subject == "patch pods/status in namespace b"
     assert "no pod that declares the readiness gate becomes ready" in detail
+
+
+def test_rights_for_ingresses_and_gateways_are_checked_where_they_are_used() -> None:
+    """They are reviewed in each watched namespace, and only for the kinds of addresses that are allowed."""
+    access = FakeAccess(lambda asked: not asked.get("group", "").endswith("networking.k8s.io"))
+    assert warnings(check_kubernetes(access, ("a", "b"))) == []
+    found = warnings(check_kubernetes(access, ("a", "b"), advertise_from=[Advertise.INGRESS]))
+    assert [subject for _, subject, _ in found] == [
+        "list, watch ingresses in namespace a",
+        "list, watch ingresses in namespace b",
+    ]
+    assert "advertise: Ingress does not work; everything else does" in found[0][2]
+    found = warnings(check_kubernetes(access, (), advertise_from=[Advertise.GATEWAY]))
+    assert [subject for _, subject, _ in found] == [
+        "list, watch gateways in all namespaces",
+        "list, watch httproutes in all namespaces",
+    ]
+
+
+def test_a_cluster_without_the_gateway_api() -> None:
+    """Its missing kinds are a note, since everything else works."""
+    access = FakeAccess()
+    access.foreign_kinds = ["ingresses"]
+    both = (Advertise.INGRESS, Advertise.GATEWAY)
+    findings = check_kubernetes(access, (), advertise_from=both)
+    assert warnings(findings) == []
+    notes = [one for one in findings if one.verdict is Verdict.NOTE]
+    assert [one.subject for one in notes] == ["gateways", "httproutes"]
+    assert "does not know httproutes.gateway.networking.k8s.io" in notes[1].detail
 
 
 def test_the_right_to_be_elected() -> None:

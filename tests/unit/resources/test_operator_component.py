@@ -84,6 +84,8 @@ def test_ports_of_eureka() -> None:
         ),
         ({"watch_namespaces": {"shop": None}}, "watch_namespaces must be a list, not dict"),
         ({"gate_namespaces": "shop"}, "gate_namespaces must be a list, not str: write it as ['shop']"),
+        ({"advertise_from": "Ingress"}, "advertise_from must be a list, not str: write it as ['Ingress']"),
+        ({"advertise_from": ["NodePort"]}, "advertise_from: 'NodePort' must be Ingress or Gateway"),
         ({"gate_namespaces": ["*", "Shop"]}, "gate_namespaces: 'Shop' must be a namespace's name"),
         (
             {"gate_namespaces": ["shop"], "watch_namespaces": ["team"]},

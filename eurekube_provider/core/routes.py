@@ -1,0 +1,143 @@
+"""Ways by which callers outside of the cluster reach a Service: a host name, an address and a port."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from eurekube_provider.core.addresses import Address
+from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.model import shared_port
+from eurekube_provider.core.networks import ambiguity
+from eurekube_provider.core.objects import Object
+from eurekube_provider.core.ports import Ports
+from eurekube_provider.core.problem import Problem
+
+CHALLENGE_PATH = "/.well-known/acme-challenge/"
+"""The path that an ACME client sends to a server of its own while it renews a certificate (RFC 8555, 8.3);
+no caller of an application calls it.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """The objects that send requests from outside to Services, as far as they were read.
+
+    :param namespaces: the namespaces that were read; None for all.
+    """
+
+    ingresses: Sequence[Object] = ()
+    gateways: Sequence[Object] = ()
+    http_routes: Sequence[Object] = ()
+    namespaces: Collection[str] | None = None
+
+    def has_read(self, namespace: str) -> bool:
+        """Return whether the objects of a namespace were read."""
+        return self.namespaces is None or namespace in self.namespaces
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A Service and the ports of it that callers may be led to.
+
+    :param ports: as the Service's spec has them.
+    """
+
+    namespace: str
+    name: str
+    ports: tuple[Object, ...]
+
+    @property
+    def qualified(self) -> str:
+        """``namespace/name`` of the Service, for messages."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def described(self) -> str:
+        """The Service and its ports, for messages."""
+        return f"port {' or '.join(str(one['port']) for one in self.ports)} of Service {self.qualified}"
+
+    def is_port(self, given: object) -> bool:
+        """Return whether a number or a name is that of one of the ports."""
+        return given is not None and any(given in (one["port"], one.get("name")) for one in self.ports)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to a Service.
+
+    :param via: the object that leads there, for messages.
+    :param problem: why callers must not be given this way; None where they may.
+    """
+
+    host: str
+    via: str
+    address: str = ""
+    port: int = 0
+    is_secure: bool = False
+    problem: Problem | None = None
+
+    @property
+    def found(self) -> tuple[Address, Ports]:
+        """The address and the ports under which the Service is registered; callers use https alone if there
+        is any.
+        """
+        ports = Ports(shared_port(self.port, enabled=True))
+        if self.is_secure:
+            ports = Ports(shared_port(self.port, enabled=False), shared_port(self.port, enabled=True))
+        return Address(self.host, self.address), ports
+
+
+def no_address(message: str, remedy: str) -> Problem:
+    """Return the problem that a way cannot be given to callers."""
+    return Problem(ConditionType.NO_ADDRESS, message, remedy)
+
+
+def chosen_way(ways: Iterable[Way], otherwise: Problem) -> Way | Problem:
+    """Return the first way by host name, https before http; else the problem of the first that has one.
+
+    The order does not depend on that of the objects, so that callers do not move without a reason.
+
+    :param otherwise: the problem where there is no way at all.
+    """
+    in_order = sorted(
+        ways, key=lambda one: (one.problem is not None, one.host, not one.is_secure, one.via, one.port)
+    )
+    if not in_order:
+        return otherwise
+    first = in_order[0]
+    return first.problem or first
+
+
+def first_address(addresses: Iterable[object]) -> str:
+    """Return the first address in alphabetical order, since that of a status may change; empty for none."""
+    return min((str(one) for one in addresses if one), default="")
+
+
+def host_problem(host: str, domain: str, via: str) -> Problem | None:
+    """Return why callers must not be given a host name: only the cluster, or one machine, would resolve it.
+
+    :param domain: the cluster's DNS domain.
+    """
+    name = host.lower().rstrip(".")
+    why = ""
+    if _is_ip_address(name) or ambiguity(name):
+        why = "an IP address"
+    elif any(f".{name}".endswith(f".{one}") for one in ("svc", "localhost", domain.lower())):
+        why = "a name of the cluster itself, or of each machine"
+    elif "." not in name:
+        why = "a name without a domain, which callers in the cluster take for a Service of their namespace"
+    if not why:
+        return None
+    return no_address(
+        f"{via} has the host {host}, which is {why}", "give it a host name that all callers resolve alike"
+    )
+
+
+def _is_ip_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
