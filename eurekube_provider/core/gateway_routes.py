@@ -12,19 +12,24 @@ from typing import Any
 from eurekube_provider.core.objects import Object, qualified
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.routes import (
-    CHALLENGE_PATH,
     Routes,
     Target,
     Way,
     first_address,
     host_problem,
+    is_challenge,
     no_address,
 )
 
 GROUP = "gateway.networking.k8s.io"
 
-_LEADING_AWAY = ("RequestRedirect", "URLRewrite")
-"""Filters after which a request comes to another host or path than the one that was called."""
+_LEADING_AWAY = ("RequestRedirect", "URLRewrite", "ExtensionRef")
+"""Filters after which a request comes to another host or path than the one that was called, or may."""
+
+_PUBLIC_PORTS = {"HTTP": 80, "HTTPS": 443}
+"""The ports at which listeners are called from outside. Some controllers write the ports of their own pods
+into listeners with other numbers.
+"""
 
 
 def gateway_ways(target: Target, routes: Routes, domain: str) -> Iterator[Way]:
@@ -44,7 +49,7 @@ def gateway_ways(target: Target, routes: Routes, domain: str) -> Iterator[Way]:
             gateway = gateways.get(place)
             problem = _unread(place, routes) if gateway is None else _unaccepted(route, parent, place)
             if gateway is None or problem is not None:
-                yield Way("", via, problem=problem)
+                yield Way("", via, problem=problem, may_pass=True)
             else:
                 yield from _by_gateway(target, route, parent, gateway, routes, domain)
 
@@ -71,7 +76,7 @@ def _by_gateway(
     )
     problem = _unprogrammed(gateway, address)
     if problem is not None:
-        yield Way("", via, problem=problem)
+        yield Way("", via, problem=problem, may_pass=True)
         return
     listeners = [one for one in _listeners(gateway) if _may_attach(route, parent, gateway, one)]
     hosts = {(host, one["name"]): one for one in listeners for host in _hosts(route, one)}
@@ -79,13 +84,23 @@ def _by_gateway(
         if not host or host.startswith("*"):
             continue
         is_secure = listener.get("protocol") == "HTTPS"
+        beside = _at_same_address(gateway, routes)
         problem = (
             host_problem(host, domain, via)
             or _unfit_listener(gateway, listener)
-            or _other_listener(gateway, listener, host)
-            or _shared_host(host, target, gateway, listener, routes)
+            or _other_listener(gateway, listener, host, beside)
+            or _shared_host(host, target, listener, routes, beside)
         )
-        yield Way(host, f"{via}, listener {name}", address, int(listener["port"]), is_secure, problem)
+        unserved = _unserved_listener(gateway, listener) if problem is None else None
+        yield Way(
+            host,
+            f"{via}, listener {name}",
+            address,
+            int(listener["port"]),
+            is_secure,
+            problem or unserved,
+            may_pass=unserved is not None,
+        )
     if not any(host and not host.startswith("*") for host, _ in hosts):
         yield Way(
             "",
@@ -121,11 +136,12 @@ def _unaccepted(route: Object, parent: Object, place: str) -> Problem | None:
     for one in of_parent:
         conditions = _conditions(one)
         is_served = _is(conditions, "Accepted", "True", generation)
-        if is_served and not _is(conditions, "ResolvedRefs", "False"):
+        is_whole = not _is(conditions, "PartiallyInvalid", "True")
+        if is_served and is_whole and not _is(conditions, "ResolvedRefs", "False"):
             return None
     return no_address(
-        f"Gateway {place} has not accepted HTTPRoute {qualified(route)} as it stands (conditions Accepted and"
-        " ResolvedRefs)",
+        f"Gateway {place} has not accepted HTTPRoute {qualified(route)} as it stands (conditions Accepted,"
+        " ResolvedRefs and PartiallyInvalid)",
         "wait for the Gateway's controller; if it stays, see why with kubectl describe httproute",
     )
 
@@ -154,6 +170,23 @@ def _unfit_listener(gateway: Object, listener: Object) -> Problem | None:
             " HTTP, or HTTPS that ends at the Gateway",
             "attach the HTTPRoute to another listener, by sectionName",
         )
+    if listener.get("port") != _PUBLIC_PORTS[listener["protocol"]]:
+        return no_address(
+            f"the {via} has the port {listener.get('port')}, which may be one of its controller's own pods",
+            f"attach the HTTPRoute to a listener with the port {_PUBLIC_PORTS[listener['protocol']]}",
+        )
+    own = ((gateway.get("spec") or {}).get("allowedListeners") or {}).get("namespaces") or {}
+    if own.get("from", "None") != "None":
+        return no_address(
+            f"Gateway {qualified(gateway)} takes further listeners from ListenerSets, which are not read",
+            "attach the HTTPRoute to a Gateway without spec.allowedListeners",
+        )
+    return None
+
+
+def _unserved_listener(gateway: Object, listener: Object) -> Problem | None:
+    """Return the problem that a Gateway does not serve a listener at this moment."""
+    via = f"listener {listener['name']} of Gateway {qualified(gateway)}"
     written = (gateway.get("status") or {}).get("listeners") or ()
     conditions = next((_conditions(one) for one in written if one.get("name") == listener["name"]), {})
     if any(_is(conditions, each, "False") for each in ("Accepted", "Programmed", "ResolvedRefs")):
@@ -164,45 +197,74 @@ def _unfit_listener(gateway: Object, listener: Object) -> Problem | None:
     return None
 
 
-def _other_listener(gateway: Object, listener: Object, host: str) -> Problem | None:
+def _addresses(gateway: Object) -> set[str]:
+    """Return the addresses in a Gateway's status."""
+    written = (gateway.get("status") or {}).get("addresses") or ()
+    return {str(one["value"]) for one in written if one.get("value")}
+
+
+def _at_same_address(gateway: Object, routes: Routes) -> list[Object]:
+    """Return the Gateways that share an address with one, and itself: a proxy may serve several."""
+    ours = _addresses(gateway)
+    return [one for one in routes.gateways if one is gateway or ours & _addresses(one)]
+
+
+def _other_listener(gateway: Object, listener: Object, host: str, beside: Iterable[Object]) -> Problem | None:
     """Return the problem that a host's requests come to another listener of the same port, which has a more
     specific host name.
+
+    :param beside: the Gateways at the same address.
     """
     ours = _specificity(listener)
-    for other in _listeners(gateway):
-        is_nearer = other["port"] == listener["port"] and _specificity(other) > ours
-        if is_nearer and _serves(str(other["hostname"]), host):
-            return no_address(
-                f"the listener {other['name']} of Gateway {qualified(gateway)} takes {host}, and the"
-                f" HTTPRoute is at the listener {listener['name']}",
-                f"attach the HTTPRoute to {other['name']}",
-            )
+    for each in beside:
+        for other in _listeners(each):
+            is_nearer = other["port"] == listener["port"] and _specificity(other) > ours
+            if is_nearer and _serves(str(other["hostname"]), host):
+                return no_address(
+                    f"the listener {other['name']} of Gateway {qualified(each)} takes {host}, and the"
+                    f" HTTPRoute is at the listener {listener['name']} of {qualified(gateway)}",
+                    f"attach the HTTPRoute to {other['name']}",
+                )
     return None
 
 
 def _shared_host(
-    host: str, target: Target, gateway: Object, listener: Object, routes: Routes
+    host: str, target: Target, listener: Object, routes: Routes, beside: Iterable[Object]
 ) -> Problem | None:
-    """Return the problem that some path of a host leads elsewhere at a listener; None where all lead to one
+    """Return the problem that some path of a host leads elsewhere at a port; None where all lead to one
     Service.
+
+    :param beside: the Gateways at the same address.
     """
+    at_port = [(each, one) for each in beside for one in _listeners(each) if one["port"] == listener["port"]]
     for route in routes.http_routes:
-        if not any(
-            _gateway_of(route, one) == qualified(gateway) and _refers_to(one, listener)
-            for one in _parents(route)
-        ):
-            continue
-        if host not in _hosts(route, listener):
+        if not any(_may_serve(route, host, *place) for place in at_port):
             continue
         for rule in _rules(route):
             path = _path_of(rule)
-            if not _leads_to(rule, target, route) and not path.startswith(CHALLENGE_PATH):
+            if path and not _leads_to(rule, target, route):
                 return no_address(
                     f"HTTPRoute {qualified(route)} sends {path} of {host} elsewhere than to Service"
                     f" {target.qualified} alone: who calls that path of the application would come there",
                     f"give Service {target.qualified} a host name of its own",
                 )
     return None
+
+
+def _may_serve(route: Object, host: str, gateway: Object, listener: Object) -> bool:
+    """Return whether a route may serve a host at a listener; not where the listener takes routes of its own
+    namespace alone.
+    """
+    source = ((listener.get("allowedRoutes") or {}).get("namespaces") or {}).get("from") or "Same"
+    is_near = route["metadata"]["namespace"] == gateway["metadata"]["namespace"]
+    return (
+        (is_near or source != "Same")
+        and any(
+            _gateway_of(route, one) == qualified(gateway) and _refers_to(one, listener)
+            for one in _parents(route)
+        )
+        and host in _hosts(route, listener)
+    )
 
 
 def _rules(route: Object) -> Iterable[Object]:
@@ -289,9 +351,11 @@ def _path(match: Object) -> tuple[str, str]:
 
 
 def _path_of(rule: Object) -> str:
-    """Return a path of a rule that is no challenge of an ACME client, if it has one; for messages."""
-    paths = [_path(match)[1] for match in rule.get("matches") or ()] or ["/"]
-    return next((one for one in paths if not one.startswith(CHALLENGE_PATH)), paths[0])
+    """Return a path of a rule that callers of an application may call; empty where only an ACME client calls
+    them.
+    """
+    paths = [_path(match) for match in rule.get("matches") or ()] or [("PathPrefix", "/")]
+    return next((one for kind, one in paths if kind == "RegularExpression" or not is_challenge(one)), "")
 
 
 def _leads_to(rule: Object, target: Target, route: Object | None = None) -> bool:

@@ -8,19 +8,16 @@ from typing import Any
 from eurekube_provider.core.objects import Object, qualified
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.routes import (
-    CHALLENGE_PATH,
     Target,
     Way,
     first_address,
     host_problem,
+    is_challenge,
     no_address,
 )
 
 PLAIN_PORT, SECURE_PORT = 80, 443
 """The ports at which an Ingress is called by http and by https (networking.k8s.io/v1)."""
-
-_ALL_PATHS = {"Prefix": ("/",), "ImplementationSpecific": ("", "/", "/*")}
-"""Paths that include all others, by path type; ``/*`` is how some load balancers write it."""
 
 
 def ingress_ways(target: Target, ingresses: Sequence[Object], domain: str) -> Iterator[Way]:
@@ -47,12 +44,13 @@ def ingress_ways(target: Target, ingresses: Sequence[Object], domain: str) -> It
             port = SECURE_PORT if is_secure else PLAIN_PORT
             address = _address(ingress, port)
             problem = host_problem(host, domain, via) or _shared_host(host, target, ingresses)
-            if problem is None and not address:
+            may_pass = problem is None and not address
+            if may_pass:
                 problem = no_address(
                     f"{via} has no address for port {port} in its status",
                     "wait for the Ingress controller; if none comes, see why with kubectl describe ingress",
                 )
-            yield Way(host, via, address, port, is_secure, problem)
+            yield Way(host, via, address, port, is_secure, problem, may_pass)
 
 
 def no_ingress(target: Target) -> Problem:
@@ -68,7 +66,7 @@ def _shared_host(host: str, target: Target, ingresses: Iterable[Object]) -> Prob
     for ingress in ingresses:
         for other_host, path in _paths(ingress):
             written = str(path.get("path") or "/")
-            if other_host != host or written.startswith(CHALLENGE_PATH):
+            if other_host != host or is_challenge(written):
                 continue
             if ingress["metadata"]["namespace"] != target.namespace or not _leads_to(path, target):
                 return no_address(
@@ -87,9 +85,11 @@ def _paths(ingress: Object) -> Iterator[tuple[str, Object]]:
 
 
 def _leads_all(path: Object, target: Target) -> bool:
-    """Return whether a path includes all others, and leads to a Service."""
-    all_paths = _ALL_PATHS.get(str(path.get("pathType")), ())
-    return str(path.get("path") or "") in all_paths and _leads_to(path, target)
+    """Return whether a path includes all others, and leads to a Service.
+
+    Each controller has a meaning of its own for the path type ``ImplementationSpecific``.
+    """
+    return (path.get("pathType"), path.get("path")) == ("Prefix", "/") and _leads_to(path, target)
 
 
 def _leads_to(path: Object, target: Target) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -13,10 +14,11 @@ from eurekube_provider.core.networks import ambiguity
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.ports import Ports
 from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.wording import joined
 
-CHALLENGE_PATH = "/.well-known/acme-challenge/"
-"""The path that an ACME client sends to a server of its own while it renews a certificate (RFC 8555, 8.3);
-no caller of an application calls it.
+_CHALLENGE_PATH = re.compile(r"/\.well-known/acme-challenge/[\w-]*")
+"""The paths that an ACME client sends to a server of its own while it renews a certificate (RFC 8555, 8.3);
+no caller of an application calls them.
 """
 
 
@@ -69,6 +71,7 @@ class Way:
 
     :param via: the object that leads there, for messages.
     :param problem: why callers must not be given this way; None where they may.
+    :param may_pass: True if the problem may pass by itself, as while a controller starts.
     """
 
     host: str
@@ -77,6 +80,7 @@ class Way:
     port: int = 0
     is_secure: bool = False
     problem: Problem | None = None
+    may_pass: bool = False
 
     @property
     def found(self) -> tuple[Address, Ports]:
@@ -95,24 +99,48 @@ def no_address(message: str, remedy: str) -> Problem:
 
 
 def chosen_way(ways: Iterable[Way], otherwise: Problem) -> Way | Problem:
-    """Return the first way by host name, https before http; else the problem of the first that has one.
+    """Return the way by the one host name that leads to a Service, https before http; else a problem.
 
-    The order does not depend on that of the objects, so that callers do not move without a reason.
+    While a problem of any way may pass, no other way stands in for it: callers would move to another host, or
+    from https to http, and back. Of several host names none is chosen, for the same reason.
 
     :param otherwise: the problem where there is no way at all.
     """
-    in_order = sorted(
-        ways, key=lambda one: (one.problem is not None, one.host, not one.is_secure, one.via, one.port)
-    )
-    if not in_order:
-        return otherwise
-    first = in_order[0]
-    return first.problem or first
+    in_order = sorted(ways, key=lambda one: (one.host, not one.is_secure, one.via, one.port))
+    for one in in_order:
+        if one.problem is not None and one.may_pass:
+            return one.problem
+    open_ways = [one for one in in_order if one.problem is None]
+    if hosts := dict.fromkeys(one.host for one in open_ways[1:] if one.host != open_ways[0].host):
+        named = joined([open_ways[0].host, *hosts])
+        return no_address(
+            f"several host names lead to it ({named}), and callers would move from one to another",
+            "have one host name lead there; others may lead to a further Service for the same pods",
+        )
+    if open_ways:
+        return open_ways[0]
+    return next((one.problem for one in in_order if one.problem), otherwise)
+
+
+def is_challenge(path: str) -> bool:
+    """Return whether a path is an ACME client's alone; a regular expression is none."""
+    return _CHALLENGE_PATH.fullmatch(path) is not None
 
 
 def first_address(addresses: Iterable[object]) -> str:
-    """Return the first address in alphabetical order, since that of a status may change; empty for none."""
-    return min((str(one) for one in addresses if one), default="")
+    """Return the first address in alphabetical order, since that of a status may change; empty for none.
+
+    An address that each machine has for itself, such as a loopback one, is none.
+    """
+    return min((str(one) for one in addresses if one and not _is_of_each_machine(str(one))), default="")
+
+
+def _is_of_each_machine(text: str) -> bool:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return text.lower() == "localhost"
+    return address.is_loopback or address.is_unspecified or address.is_link_local
 
 
 def host_problem(host: str, domain: str, via: str) -> Problem | None:

@@ -119,15 +119,12 @@ class Heirs:
         """Return the instances of ``there`` that a syncer selects, unchanged but for their owner: the pods
         were not read.
         """
-        asked = self._sources.desired(
-            replace(syncer, metadata_from_pod_labels=(), advertise=Advertise.AUTO)
-            if syncer.mode is Mode.POD
-            else syncer
-        )
+        readable = Advertise.AUTO if syncer.mode is Mode.POD else Advertise.CLUSTER_DNS
+        asked = self._sources.desired(replace(syncer, metadata_from_pod_labels=(), advertise=readable))
         selected = under_held_ids(asked, there.values(), self._cluster.name)
         owner = {OWNER_KEY: syncer.owner(self._cluster)}
         held: Iterable[Instance] = (there[one.key] for one in selected.instances if one.key in there)
-        if syncer.needs_host_ports:  # whose ids have ports that only the pods have
+        if syncer.advertise is not readable:  # then the ids may have other ports
             places = {(one.application, endpoint_of(one.instance_id)) for one in selected.instances}
             held = (
                 one for one in there.values() if (one.application, endpoint_of(one.instance_id)) in places

@@ -23,7 +23,10 @@ ROUTE_KINDS: Mapping[Advertise, Mapping[str, ApiResource]] = {
 }
 """The kinds of objects that each kind of address needs, by the field of :class:`Routes`."""
 
-_SPEC_FIELDS = ("rules", "tls", "listeners", "parentRefs", "hostnames")
+_SPEC_FIELDS = ("rules", "tls", "listeners", "allowedListeners", "parentRefs", "hostnames")
+
+GATHERED_SECONDS = 1.0
+"""How long changes of such objects are gathered: one of a thousand may concern each syncer."""
 
 
 class RouteWatches:
@@ -32,7 +35,9 @@ class RouteWatches:
     :param namespaces: the namespaces to watch; empty for all.
     :param allowed: the kinds of addresses that the operator's configuration allows; for others nothing is
         watched.
-    :param concerned: called with the key of each syncer that must be reconciled again.
+    :param concerned: called with the key of each syncer whose objects have been read.
+    :param concerned_later: called with the key of each syncer that an object's change may concern, and the
+        longest delay, seconds.
     :ivar groups: the watches by the name of their kind.
     """
 
@@ -42,10 +47,12 @@ class RouteWatches:
         namespaces: Iterable[str],
         allowed: Collection[Advertise],
         concerned: Callable[[SyncerKey], None],
+        concerned_later: Callable[[SyncerKey, float], None],
     ) -> None:
         self._access = access
         self._namespaces = tuple(namespaces)
         self._concerned = concerned
+        self._concerned_later = concerned_later
         self._watches = {
             advertise: {name: self._watch(resource) for name, resource in kinds.items()}
             for advertise, kinds in ROUTE_KINDS.items()
@@ -77,6 +84,8 @@ class RouteWatches:
             reflectors = watch.reflectors
             if not reflectors or not watch.is_settled or watch.without_list(namespace) is not None:
                 return None
+            if not watch.may_be_led_by:  # the copy may be as old as the former leader's
+                return None
             unread |= {one.namespace for one in reflectors if not one.is_synced}
             found[name] = watch.objects()
         read = {one for one in self._namespaces if one not in unread} if self._namespaces else None
@@ -103,7 +112,7 @@ class RouteWatches:
 
         def changed(_old: object, _new: object) -> None:
             for user in watches.users(next(iter(self._scopes))):  # each user needs all of them
-                self._concerned(user)
+                self._concerned_later(user, GATHERED_SECONDS)
 
         watches = OnDemandWatches(make, self._concerned)
         return watches

@@ -144,7 +144,7 @@ class Sources:
         self._nodes = OnDemandWatches(nodes, self._needs_nodes)
         self._pods = OnDemandWatches(pods, concerned)
         self._pods_on_hosts = OnDemandWatches(pods_on_hosts, concerned)
-        self._routes = RouteWatches(access, namespaces, advertise_from, concerned)
+        self._routes = RouteWatches(access, namespaces, advertise_from, concerned, self._concerned_later)
         self.gated_pods = GatedPods(access, gate_namespaces, self._gate_changed, self._is_node_ready)
         self._groups = {"syncers": self.syncers, "services": self.services, "slices": self.slices}
         if gate_namespaces:  # else what waits for callers would be taken for not ready
@@ -182,16 +182,19 @@ class Sources:
     def is_current(self) -> bool:
         """True if all copies are as new as the last :meth:`retry_now`, except objects that may not be read.
 
-        A copy counts even if no watch follows it at this moment: a proxy may end each watch at once.
+        A copy counts even if no watch follows it at this moment: a proxy may end each watch at once. Routes
+        do not count: their lists may fail for days, since others wrote the kinds, and the syncers that need
+        them wait for them alone.
         """
-        return all(group.may_be_led_by for group in self._all.values())
+        routes = self._routes.groups
+        return all(group.may_be_led_by for name, group in self._all.items() if name not in routes)
 
     @property
     def is_synced(self) -> bool:
-        """True if the first lists of all kinds are complete; those watched on demand may have failed."""
+        """True if the first lists of all kinds are complete; those watched on demand may be denied."""
         on_demand = [group for name, group in self._all.items() if name not in self._groups]
         return all(group.is_synced for group in self._groups.values()) and all(
-            one.is_synced or one.failure for group in on_demand for one in group.reflectors
+            one.is_synced or one.is_shut_out for group in on_demand for one in group.reflectors
         )
 
     @property
@@ -549,6 +552,9 @@ class Sources:
         names = {(item["metadata"]["namespace"], service_of(item) or "") for item in (old, new) if item}
         # A Service that is not there yet tells when it comes.
         self._tell(*(service for name in names if (service := self._index.service(*name))))
+
+    def _concerned_later(self, key: SyncerKey, longest_seconds: float) -> None:
+        self.enqueue_later(key, longest_seconds)  # which is set after construction
 
     def _node_changed(self, _old: Object | None, _new: Object | None) -> None:
         for key in self._nodes.users(None):

@@ -219,7 +219,7 @@ def test_a_gateway_gives_host_address_and_port(
     installed_late()
     listener = {
         "name": "tls",
-        "port": 8443,
+        "port": 443,
         "protocol": "HTTPS",
         "tls": {"mode": "Terminate", "certificateRefs": [{"name": "wild"}]},
         "allowedRoutes": {"namespaces": {"from": "All"}},
@@ -261,8 +261,8 @@ def test_a_gateway_gives_host_address_and_port(
     accepted("True")
     found = shop.only()
     assert (found.host_name, found.ip_address) == (shop.host, BALANCER)
-    assert (found.port, found.secure_port) == (Port(8443, enabled=False), Port(8443))
-    assert found.home_page_url == f"https://{shop.host}:8443/"
+    assert (found.port, found.secure_port) == (Port(443, enabled=False), Port(443))
+    assert found.home_page_url == f"https://{shop.host}:443/"
     wait_for(lambda: shop.condition("Synced", "api")[0] == "True", "Synced", PATIENCE_SECONDS)
     accepted("False")
     wait_for(

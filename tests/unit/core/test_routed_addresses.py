@@ -147,9 +147,6 @@ TLS: list[Object] = [{"hosts": [HOST], "secretName": "rating"}]
     [
         ([ingress(path())], BY_HOST, PLAIN),
         ([ingress(path(port="http"))], BY_HOST, PLAIN),
-        ([ingress(path(kind="ImplementationSpecific"))], BY_HOST, PLAIN),
-        ([ingress(path(at="/*", kind="ImplementationSpecific"))], BY_HOST, PLAIN),
-        ([ingress(path(at=None, kind="ImplementationSpecific"))], BY_HOST, PLAIN),
         ([ingress(path(), path(at="/api"))], BY_HOST, PLAIN),
         ([ingress(path(), tls=TLS)], BY_HOST, SECURE),
         ([ingress(path(), tls=[{"hosts": ["*.example.com"]}])], BY_HOST, SECURE),
@@ -157,8 +154,11 @@ TLS: list[Object] = [{"hosts": [HOST], "secretName": "rating"}]
         ([ingress(path(), tls=[{"hosts": ["*.com", "other.example.com"]}])], BY_HOST, PLAIN),
         ([ingress(path(), name="b", tls=TLS), ingress(path(), name="a")], BY_HOST, SECURE),
         (
-            [ingress(at_host("b.example.com", path()), at_host("a.example.com", path()))],
-            Address("a.example.com", "192.0.2.7"),
+            [
+                ingress(at_host("b.example.com", path())),
+                ingress(at_host("a.example.com", path()), at_host("a.example.com", path("other", at="/api"))),
+            ],
+            Address("b.example.com", "192.0.2.7"),
             PLAIN,
         ),
         (
@@ -173,15 +173,10 @@ TLS: list[Object] = [{"hosts": [HOST], "secretName": "rating"}]
         ([ingress(path()), ingress(path("other", at="/.well-known/acme-challenge/x"))], BY_HOST, PLAIN),
         ([ingress(path()), ingress(at_host("*.example.com", path("other", at="/api")))], BY_HOST, PLAIN),
         ([ingress(path()), ingress(at_host("other.example.com", path("other")))], BY_HOST, PLAIN),
-        (
-            [ingress(path()), ingress(at_host("a.example.com", path()), status={})],
-            BY_HOST,
-            PLAIN,
-        ),
     ],
 )
 def test_an_ingress_that_gives_the_address(ingresses: list[Object], address: Address, ports: Ports) -> None:
-    """The first host, by name, of which all paths lead to the Service; by https alone where there is TLS."""
+    """The one host of which all paths lead to the Service; by https alone where there is TLS."""
     assert by_ingress(*ingresses) == (address, ports)
     assert by_ingress(*reversed(ingresses)) == (address, ports), "their order does not matter"
 
@@ -194,6 +189,35 @@ def test_an_ingress_that_gives_the_address(ingresses: list[Object], address: Add
         ([ingress(path(port=9090))], "no Ingress"),
         ([ingress(path(kind="Exact"))], "no Ingress"),
         ([ingress(path(at="/api"))], "no Ingress"),
+        ([ingress(path(kind="ImplementationSpecific"))], "no Ingress"),
+        ([ingress(path(at="/*", kind="ImplementationSpecific"))], "no Ingress"),
+        (
+            [ingress(at_host("b.example.com", path()), at_host("a.example.com", path()))],
+            "several host names lead to it (a.example.com; b.example.com)",
+        ),
+        (
+            [ingress(path(), name="b"), ingress(at_host("a.example.com", path()), status={}, tls=TLS)],
+            "Ingress shop/web has no address for port 80 in its status",
+        ),
+        (
+            [ingress(path(), name="b"), ingress(path(), tls=TLS, status={})],
+            "has no address for port 443",
+        ),
+        (
+            [
+                ingress(path()),
+                ingress(path("other", at="/.well-known/acme-challenge/|/.*", kind="ImplementationSpecific")),
+            ],
+            "sends /.well-known/acme-challenge/|/.* of",
+        ),
+        (
+            [ingress(path(), status={"loadBalancer": {"ingress": [{"ip": "127.0.0.1"}]}})],
+            "has no address for port 80",
+        ),
+        (
+            [ingress(path(), status={"loadBalancer": {"ingress": [{"hostname": "localhost"}]}})],
+            "has no address for port 80",
+        ),
         ([ingress(path("other"))], "no Ingress"),
         ([ingress(at_host("", path()))], "sends each host to Service shop/rating"),
         ([ingress(at_host("*.example.com", path()))], "sends *.example.com to Service shop/rating"),
@@ -262,7 +286,8 @@ def test_the_port_that_the_syncer_names() -> None:
 
 
 BY_ROUTE = Address(HOST, "192.0.2.9")
-HTTPS = listener("tls", "HTTPS", 8443, tls={"mode": "Terminate"})
+HTTPS = listener("tls", "HTTPS", 443, tls={"mode": "Terminate"})
+EVERYWHERE: Object = {"namespaces": {"from": "All"}}
 REDIRECT: Object = {"filters": [{"type": "RequestRedirect"}]}
 
 
@@ -270,7 +295,13 @@ REDIRECT: Object = {"filters": [{"type": "RequestRedirect"}]}
     ("routes", "at", "address", "ports"),
     [
         ([route()], gateway(), BY_ROUTE, PLAIN),
-        ([route(rule_at("/", OURS))], gateway(listener(port=8000)), BY_ROUTE, Ports(Port(8000))),
+        ([route(rule_at("/", OURS))], gateway(), BY_ROUTE, PLAIN),
+        (
+            [route(), route(rule_at("/a", OURS), name="b", namespace="bakery", gateway_in="shop")],
+            gateway(),
+            BY_ROUTE,
+            PLAIN,
+        ),
         (
             [route(rule_at("/", OURS, {**OTHER, "weight": 0}), rule_at("/api", OURS))],
             gateway(),
@@ -278,12 +309,12 @@ REDIRECT: Object = {"filters": [{"type": "RequestRedirect"}]}
             PLAIN,
         ),
         ([route(rule_at("/", OURS, filters=[{"type": "RequestMirror"}]))], gateway(), BY_ROUTE, PLAIN),
-        ([route()], gateway(HTTPS), BY_ROUTE, Ports(Port(8443, enabled=False), Port(8443))),
+        ([route()], gateway(HTTPS), BY_ROUTE, SECURE),
         (
             [route(sectionName="tls"), route(REDIRECT, name="redirect", sectionName="web")],
             gateway(listener(), HTTPS),
             BY_ROUTE,
-            Ports(Port(8443, enabled=False), Port(8443)),
+            SECURE,
         ),
         (
             [route(hosts=["*.example.com", "b.example.com"])],
@@ -306,7 +337,7 @@ REDIRECT: Object = {"filters": [{"type": "RequestRedirect"}]}
             Address("a.b.example.com", "192.0.2.9"),
             PLAIN,
         ),
-        ([route(port=81)], gateway(listener(), listener("b", port=81)), BY_ROUTE, Ports(Port(81))),
+        ([route(port=80)], gateway(listener(), listener("b", port=81)), BY_ROUTE, PLAIN),
         (
             [route()],
             gateway(addresses=[{"value": "z.lb", "type": "Hostname"}, {"value": "a.lb", "type": "Hostname"}]),
@@ -339,6 +370,31 @@ def test_a_gateway_that_gives_the_address(
     """The host of a route that its Gateway serves, and the port of the listener; https before http."""
     assert by_gateway(*routes, at=at) == (address, ports)
     assert by_gateway(*reversed(routes), at=at) == (address, ports), "their order does not matter"
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (listener(allowedRoutes=EVERYWHERE), "HTTPRoute evil/cart sends /cart of rating.example.com"),
+        (listener("near", hostname=HOST), "listener near of Gateway evil/other takes rating.example.com"),
+        (listener(port=81, allowedRoutes=EVERYWHERE), ""),
+    ],
+)
+def test_gateways_that_share_an_address(other: Object, words: str) -> None:
+    """A proxy may serve several Gateways at one address: their routes and listeners count together."""
+    beside = gateway(other, namespace="evil") | {"metadata": {"namespace": "evil", "name": "other"}}
+    theirs = route(rule_at("/cart", OTHER), name="cart", namespace="evil")
+    theirs["spec"]["parentRefs"] = [{"name": "other"}]
+    wanted = syncer(Mode.SERVICE, advertise=Advertise.GATEWAY)
+    read = Routes(gateways=[gateway(), beside], http_routes=[route(), theirs])
+    answer = found(wanted, read)
+    if words:
+        assert isinstance(answer, Problem)
+        assert words in answer.message
+    else:
+        assert answer == (BY_ROUTE, PLAIN)
+    apart = {**beside, "status": gateway(addresses=[{"value": "192.0.2.99"}])["status"]}
+    assert found(wanted, replace(read, gateways=[gateway(), apart])) == (BY_ROUTE, PLAIN)
 
 
 def test_a_gateway_of_another_namespace() -> None:
@@ -388,8 +444,44 @@ def test_a_gateway_of_another_namespace() -> None:
         ([route(), route(rule_at("/old", **REDIRECT), name="b")], gateway(), "HTTPRoute shop/b sends /old"),
         (
             [route(), route(rule_at("/a", OURS), name="b", namespace="bakery", gateway_in="shop")],
-            gateway(),
+            gateway(listener(allowedRoutes=EVERYWHERE)),
             "HTTPRoute bakery/b sends /a",
+        ),
+        (
+            [
+                route(),
+                route(rule_at("/.well-known/acme-challenge/a", OTHER, kind="RegularExpression"), name="b"),
+            ],
+            gateway(),
+            "HTTPRoute shop/b sends /.well-known",
+        ),
+        ([route({**ALL_PATHS, "filters": [{"type": "ExtensionRef"}]})], gateway(), "no HTTPRoute"),
+        ([route(port=81)], gateway(listener("b", port=81)), "has the port 81, which may be one of"),
+        ([route()], gateway(listener("tls", "HTTPS", 8443)), "has the port 8443"),
+        (
+            [route()],
+            gateway()
+            | {"spec": {"listeners": [listener()], "allowedListeners": {"namespaces": {"from": "All"}}}},
+            "takes further listeners from ListenerSets",
+        ),
+        (
+            [route(conditions=(*ACCEPTED, condition("PartiallyInvalid")))],
+            gateway(),
+            "has not accepted HTTPRoute shop/rating as it stands",
+        ),
+        (
+            [route(hosts=["b.example.com"]), route(name="a", hosts=["a.example.com"], conditions=())],
+            gateway(),
+            "has not accepted HTTPRoute shop/a",
+        ),
+        (
+            [route()],
+            gateway(
+                listener(),
+                HTTPS,
+                of_listeners=({"name": "tls", "conditions": [condition("ResolvedRefs", "False")]},),
+            ),
+            "listener tls of Gateway shop/public is not served",
         ),
         (
             [route(hosts=[HOST]), route(rule_at("/api", OTHER), name="b", hosts=[])],

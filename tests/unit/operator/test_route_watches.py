@@ -53,7 +53,9 @@ def made(api: QuietApi, concerned: list[SyncerKey]) -> Iterator[Made]:  # noqa: 
 
     def make(allowed: Collection[Advertise] = BOTH, namespaces: Sequence[str] = ()) -> RouteWatches:
         access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
-        every.append(RouteWatches(access, namespaces, allowed, concerned.append))
+        every.append(
+            RouteWatches(access, namespaces, allowed, concerned.append, lambda key, _: concerned.append(key))
+        )
         return every[-1]
 
     yield make
