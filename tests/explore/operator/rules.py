@@ -28,7 +28,7 @@ from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.model import Instance, same_contents
 from eurekube_provider.core.objects import is_terminating
 from eurekube_provider.core.plan import Policy
-from eurekube_provider.core.syncer import FINALIZER, Syncer
+from eurekube_provider.core.syncer import FINALIZER, Syncer, has_finalizer
 from eurekube_provider.dev.eureka.documents import ServerRequest, info_document
 from eurekube_provider.dev.eureka.eureka_server import EurekaServer
 from eurekube_provider.dev.eureka.instance_registry import Info
@@ -553,6 +553,8 @@ class Witness:
     def _cluster_changed(self, change: Change) -> None:
         if change.kind not in ("eurekasyncers", "services", "endpointslices"):
             return
+        if change.kind == "eurekasyncers":
+            self._look_at_namespace_syncer(change)
         now = self.world.now_ms
         if change.kind == "endpointslices" and change.type != "DELETED":
             for endpoint in change.item["endpoints"]:
@@ -581,6 +583,22 @@ class Witness:
                 if before.is_kept and not is_kept:
                     before.since_ms = now  # from now on somebody may take it out
                 before.is_kept = is_kept
+
+    def _look_at_namespace_syncer(self, change: Change) -> None:
+        """Check that a syncer is derived from one that has the finalizer, and that none outlives it."""
+        name, uid = controller_of(change.item)
+        parent = self.world.kube.get("eurekasyncers", SHOP, name)
+        if uid and change.type == "ADDED" and not (parent and has_finalizer(parent)):
+            self._violated(f"{change.key[1]} is derived from a syncer without a finalizer")
+        if change.type == "DELETED" and is_of_namespace(change.item):
+            ours = (change.key[1], change.item["metadata"]["uid"])
+            left = [
+                key[1]
+                for key, one in self.world.kube.objects["eurekasyncers"].items()
+                if controller_of(one) == ours
+            ]
+            if left:
+                self._violated(f"the syncer {change.key[1]} is gone before {sorted(left)}")
 
     def _stays(self, before: Standing, endpoint: tuple[str, str]) -> bool:
         """Return whether an endpoint's instance stays though it is in no slice: its pods are meant to
