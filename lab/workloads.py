@@ -49,6 +49,11 @@ def wait_for(look: Callable[[], T | Literal[False] | None], what: str, timeout_s
         time.sleep(next(pauses))
 
 
+def readiness_conditions(pod: Object) -> tuple[str, ...]:
+    """Return the conditions that a readiness probe decides; kwok computes Ready of a pod with gates."""
+    return ("ContainersReady",) if pod["spec"].get("readinessGates") else ("Ready", "ContainersReady")
+
+
 class Cluster:
     """A user's actions in the lab's cluster."""
 
@@ -111,10 +116,12 @@ class Cluster:
         port: int = 8080,
         version: str = "1",
         prestop_seconds: int = 0,
+        gates: Sequence[str] = (),
     ) -> None:
         """Apply a Deployment with one container; another ``version`` rolls it.
 
         :param prestop_seconds: how long its preStop sleeps, in a grace period of twice that; 0: neither.
+        :param gates: the readiness gates of its pods.
         """
         lifecycle = {"lifecycle": {"preStop": {"sleep": {"seconds": prestop_seconds}}}}
         self.apply(
@@ -130,6 +137,7 @@ class Cluster:
                         "metadata": {"labels": {"app": name, "version": version}},
                         "spec": {
                             "terminationGracePeriodSeconds": 2 * prestop_seconds,
+                            "readinessGates": [{"conditionType": one} for one in gates],
                             "containers": [
                                 {
                                     "name": "main",
@@ -250,7 +258,7 @@ class Cluster:
         """Set a pod's readiness, as a kubelet does when a readiness probe's result changes."""
         metadata = pod["metadata"]
         state = "True" if ready else "False"
-        conditions = [{"type": kind, "status": state} for kind in ("Ready", "ContainersReady")]
+        conditions = [{"type": kind, "status": state} for kind in readiness_conditions(pod)]
         self.access.request(
             "PATCH",
             PODS.path(metadata["namespace"], metadata["name"], "status"),

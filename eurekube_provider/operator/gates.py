@@ -465,7 +465,8 @@ class Gates:
         before = pod["condition"]
         if before and step.reason is GateReason.NOT_READ:
             return  # what stands there says more
-        wanted = gate_condition(step, message, before, time.time())
+        # Never older than the pod: by a clock that is behind, its node would look lost after the gate opened.
+        wanted = gate_condition(step, message, before, max(time.time(), pod["held_from"]))
         same = ("status", "reason") if step.since is not None and _is_same(before, message) else _ALL
         if all(before.get(key) == wanted[key] for key in same):
             return

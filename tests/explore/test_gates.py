@@ -298,6 +298,23 @@ def test_a_pod_that_nobody_registers_waits_for_nobody(scene: Scene, how: str) ->
     assert scene.condition("new")["reason"] == "NotWanted"
 
 
+def test_a_clock_that_is_behind_takes_no_pod_out_of_service(scene: Scene) -> None:
+    """While its kubelet has not seen the open gate, a pod is UP, even if the operator's clock is far behind
+    that of the pod's node.
+    """
+    scene.workloads.gated_pod("new")
+    pod = scene.world.kube.get("pods", SHOP, "new")
+    assert pod is not None
+    later = [{**one, "lastTransitionTime": "2027-01-15T20:00:00Z"} for one in pod["status"]["conditions"]]
+    scene.world.kube.put("pods", {"metadata": pod["metadata"], "status": {"conditions": later}})
+    scene.after(5.0)
+    seen = set()
+    while not scene.workloads.pods["new"].is_open:
+        seen.add(scene.status("new"))
+        scene.after(0.2)
+    assert (seen, scene.condition("new")["reason"]) == ({"UP"}, "CallersKnow")
+
+
 def test_what_a_person_opened_stays_open(scene: Scene) -> None:
     """A gate that a person opened stays open, even if Eureka fails."""
     scene.workloads.gated_pod("new")

@@ -16,8 +16,9 @@ from typing import Any, ClassVar, Protocol
 import pytest
 
 from eurekube_provider.core.brake import RELEASE_ANNOTATION
-from eurekube_provider.core.identity import OWNER_KEY, cluster_of
+from eurekube_provider.core.identity import OWNER_KEY, ClusterOwner, cluster_of, parse_owner
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_mirrored
+from eurekube_provider.core.syncer import has_finalizer, is_deleted
 from tests.explore import world as of_commands
 from tests.explore.commands import PLACE, Drained
 from tests.explore.operator import stepwise, world
@@ -32,7 +33,7 @@ from tests.explore.operator.mirror_edits import (
 )
 from tests.explore.operator.mirrors import APP, MIRROR, SHOP, MirrorsExplored
 from tests.explore.operator.threads import Process
-from tests.explore.operator.workloads import Workloads
+from tests.explore.operator.workloads import NAMESPACES, Workloads
 from tests.explore.operator.world import Fault
 
 NO_FAULTS: Faults = {}
@@ -137,6 +138,33 @@ def _owners(trial: Any) -> Counter[tuple[str, str]]:
     return found
 
 
+def _of_each_syncer(trial: Any) -> dict[str, tuple[str, int]]:
+    """Return the state of each syncer, and the number of its instances that are UP."""
+    (server,) = trial.world.cluster.servers.values()
+    up = Counter[str]()
+    for one in (lease.holder for lease in server.registry.all()):
+        owner = parse_owner((one.fields.get("metadata") or {}).get(OWNER_KEY))
+        if isinstance(owner, ClusterOwner):
+            up[owner.syncer] += one.status == "UP"
+    items = trial.world.kube.objects["eurekasyncers"].values()
+    states = {one["metadata"]["name"]: _state(one) for one in items}
+    return {name: (states.get(name, "gone"), up[name]) for name in {*states, *up}}
+
+
+def _of_two_services(trial: Any) -> list[tuple[str, int]]:
+    """Return the same as a sorted list without names: of two Services either may come first."""
+    return sorted(_of_each_syncer(trial).values())
+
+
+def _state(item: Any) -> str:
+    if is_deleted(item):
+        return "deleted"
+    if not has_finalizer(item):
+        return "new"
+    is_kept = item["spec"].get("paused") and item["spec"].get("policy") == "UpsertOnly"
+    return "kept" if is_kept else "served"
+
+
 def _own_registrations(trial: Any) -> list[str]:
     (server,) = trial.world.cluster.servers.values()
     return sorted(one.holder.id[:3] for one in server.registry.all() if re.match(r"c-\d:", one.holder.id))
@@ -206,6 +234,43 @@ ONE_IS_REPLACED = Edit(
 )
 
 
+def _stars_too(workloads: Workloads) -> None:
+    """Serve two Services by their namespace's syncer."""
+    workloads.service("stars")
+    workloads.no_syncer()
+    workloads.namespace_syncer("All")
+
+
+def _bad_annotations(workloads: Workloads) -> None:
+    for name in ("rating", "stars"):
+        workloads.annotate_service(name, port="")
+
+
+def _keep_all(workloads: Workloads) -> None:
+    workloads.namespace_syncer("All", paused=True, policy="UpsertOnly")
+
+
+def _end_the_pause_and_a_pod(trial: Any) -> None:
+    trial.workloads.namespace_syncer("All")
+    trial.workloads.pod("a-2", terminating=True)
+
+
+def _rejoin(trial: Any) -> None:
+    trial.workloads.annotate_service(sync="true")
+
+
+KEPT_THOUGH_REFUSED = Edit(
+    "two Services are refused, and their namespace's syncer is paused, with UpsertOnly",
+    ((0.0, _bad_annotations), (2.0, _keep_all)),
+    begin=_stars_too,
+)
+BOTH_DELETED = Edit(
+    "the syncer of two Services is deleted",
+    ((0.0, lambda workloads: workloads.no_syncer(NAMESPACES)),),
+    begin=_stars_too,
+)
+
+
 def _taken_over_and_renamed(explored: MirrorsExplored) -> None:
     a_person_takes_the_service_over(explored)
     explored.mirror(serviceName="reviews")
@@ -262,6 +327,7 @@ class Pair:
 
 FIRST, EAST = "c1a57e12", "east"
 DEAD = edit("pods that registered themselves are gone")
+_DELETED, _LET_GO = r"DELETE eurekasyncers shop/all\.", r"PATCH eurekasyncers shop/all\.\w+ \[\]"
 OUT, UP = ("OUT_OF_SERVICE", "UNKNOWN"), ("UP", "UNKNOWN")
 
 PAIRS = (
@@ -359,6 +425,131 @@ PAIRS = (
         _released_mirror,
         (False, True),
         (False, False),
+    ),
+    *(
+        Pair(
+            f"a Service's syncer {how}",
+            _syncers(edit("a Service joins")),
+            first,
+            r"POST eureka-1 .*/RATING a-0",
+            _of_each_syncer,
+            {"all": ("served", 0), "all.rating": (state, 0)},
+            {"all": ("served", 0), "all.rating": ("served", 3)},
+        )
+        for how, first, state in (
+            ("is created, and has no finalizer", r"POST eurekasyncers shop", "new"),
+            ("has its finalizer, and no instance", r"PATCH eurekasyncers shop/all.rating \[\"", "served"),
+        )
+    ),
+    Pair(
+        "a Service joins, and its syncer has one instance of three",
+        _syncers(edit("a Service joins")),
+        r"POST eureka-1 .*/RATING a-\d",
+        r"POST eureka-1 .*/RATING a-\d",
+        _of_each_syncer,
+        {"all": ("served", 0), "all.rating": ("served", 1)},
+        {"all": ("served", 0), "all.rating": ("served", 3)},
+    ),
+    Pair(
+        "pause and policy reach the syncer of one refused Service, and not that of the other",
+        _syncers(KEPT_THOUGH_REFUSED),
+        r"PATCH eurekasyncers shop/all\.\w+ null$",
+        r"PATCH eurekasyncers shop/all\.\w+ null$",
+        _of_two_services,
+        [("kept", 0), ("kept", 3), ("served", 3)],
+        [("kept", 0), ("kept", 3), ("kept", 3)],
+    ),
+    Pair(
+        "pause and policy reach two refused Services' syncers, and end before the next process begins",
+        _syncers(KEPT_THOUGH_REFUSED),
+        r"PATCH eurekasyncers shop/all\.\w+ null$",
+        r"PATCH eurekasyncers shop/all\.\w+ status",
+        _of_two_services,
+        [("kept", 0), ("kept", 3), ("kept", 3)],
+        [("served", 0), ("served", 2), ("served", 2)],
+        _end_the_pause_and_a_pod,
+    ),
+    *(
+        Pair(
+            f"a Service that left is read again, and its syncer not deleted{then}",
+            _syncers(edit("a Service leaves")),
+            r"GET services shop",
+            r"DELETE eurekasyncers shop/all.rating",
+            _of_each_syncer,
+            {"all": ("served", 0), "all.rating": ("served", 3)},
+            end,
+            meanwhile,
+        )
+        for then, meanwhile, end in (
+            ("", _nothing, {"all": ("served", 0)}),
+            (", and it joins again", _rejoin, {"all": ("served", 0), "all.rating": ("served", 3)}),
+        )
+    ),
+    *(
+        Pair(
+            f"a Service's syncer is deleted, and has its instances{then}",
+            _syncers(edit("a Service leaves")),
+            r"DELETE eurekasyncers shop/all.rating",
+            r"DELETE eureka-1 .*/a-\d",
+            _of_each_syncer,
+            {"all": ("served", 0), "all.rating": ("deleted", 3)},
+            end,
+            meanwhile,
+        )
+        for then, meanwhile, end in (
+            ("", _nothing, {"all": ("served", 0)}),
+            (", and it joins again", _rejoin, {"all": ("served", 0), "all.rating": ("served", 3)}),
+        )
+    ),
+    Pair(
+        "a Service's syncer has lost its instances, and has its finalizer",
+        _syncers(edit("a Service leaves")),
+        r"DELETE eureka-1 .*/a-\d",
+        r"PATCH eurekasyncers shop/all.rating \[\]",
+        _of_each_syncer,
+        {"all": ("served", 0), "all.rating": ("deleted", 0)},
+        {"all": ("served", 0)},
+    ),
+    *(
+        Pair(
+            f"of a deleted namespace's syncer {how}",
+            _syncers(BOTH_DELETED),
+            first,
+            second,
+            _of_two_services,
+            [("deleted", 0), *after],
+            [],
+        )
+        for how, first, second, after in (
+            ("one of two Services' is deleted", _DELETED, _DELETED, [("deleted", 3), ("served", 3)]),
+            ("one of two Services' is gone", _LET_GO, _LET_GO, [("deleted", 0)]),
+            ("no Service's is left", _LET_GO, r"PATCH eurekasyncers shop/all \[\]", []),
+        )
+    ),
+    Pair(
+        "a Service's own syncer has passed one instance on to its namespace's, and not the next",
+        _syncers(edit("a Service's own syncer gives way to its namespace's")),
+        r"POST eureka-1 .* a-\d\..* of all.rating",
+        r"POST eureka-1 .* a-\d\..* of all.rating",
+        _of_each_syncer,
+        {"all": ("served", 0), "all.rating": ("served", 1), "rating": ("deleted", 2)},
+        {"all": ("served", 0), "all.rating": ("served", 3)},
+    ),
+    *(
+        Pair(
+            f"a Service's syncer from its namespace's is deleted for its own, {how}",
+            _syncers(edit("a namespace's syncer gives way to a Service's own")),
+            first,
+            second,
+            _of_each_syncer,
+            {"all": ("served", 0), "all.rating": ("deleted", 3 - passed), "rating": ("served", passed)},
+            {"all": ("served", 0), "rating": ("served", 3)},
+        )
+        for how, passed, first, second in (
+            ("and has all instances", 0, r"DELETE eurekasyncers", r"POST eureka-1 .* of rating"),
+            ("and has passed one on", 1, r"POST eureka-1 .* of rating", r"POST eureka-1 .* of rating"),
+            ("and has its finalizer", 3, r"POST eureka-1 .* of rating", r"PATCH .*/all.rating \[\]"),
+        )
     ),
 )
 """Pairs of requests, and the state that a death between the two leaves."""

@@ -23,8 +23,8 @@ from tests.explore.operator.acts import (
     the_operator_ends_in_peace,
     watches_break,
 )
-from tests.explore.operator.campaign import HAPPENINGS, SETUPS, tried
-from tests.explore.operator.edits import EDITS, Edit, edit, together
+from tests.explore.operator.campaign import ALL_EDITS, HAPPENINGS, SETUPS, tried
+from tests.explore.operator.edits import Edit, edit, together
 from tests.explore.operator.explorer import Explored, Faults, Setup, describe_failure
 from tests.explore.operator.world import Fault, owned
 
@@ -41,7 +41,7 @@ def world() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("changed", EDITS, ids=lambda one: one.name)
+@pytest.mark.parametrize("changed", ALL_EDITS, ids=lambda one: one.name)
 def test_single_faults(changed: Edit) -> None:
     """Lost, late and killed requests and acts of others fail no call, and their effects end in the calm."""
     draw = random.Random(changed.name)  # noqa: S311 - a test
@@ -153,6 +153,13 @@ def test_a_server_frozen_in_a_hand_over_does_not_keep_what_leaves() -> None:
     passed = together(("a syncer is renamed", 0.0), ("scaled down", 3.0))
     for at in (11, 13):
         failure = tried(passed, {at: a_server_freezes}, Setup(2))
+        assert not failure, failure
+
+
+def test_no_gate_opens_while_a_separated_server_lacks_the_pod() -> None:
+    """If servers lose each other, a gate opens only when each of them shows the pod."""
+    for name in ("gated pods replace others", "gated pods of a namespace's Service replace others"):
+        failure = tried(edit(name), {0: servers_lose_each_other}, Setup(2))
         assert not failure, failure
 
 

@@ -70,6 +70,11 @@ class Explains(StrEnum):
     LOSS = "what was asked for again went once more"
     STAY = "what is gone stayed UP"
     UNREADY = "what is not ready stayed UP"
+    GATE = "a gate opened without the server, or waited for its callers"
+
+
+_OF_INSTANCES = (Explains.LOSS, Explains.STAY, Explains.UNREADY)
+"""What the faults of operators and clusters explain. A gate must never open because of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +148,9 @@ def allowance(began: float, patience_seconds: float, spans: Iterable[Span]) -> A
 
 
 def brake_holds(cluster: str, syncer: Syncer) -> tuple[Excuse, ...]:
-    """Return the excuses for a syncer whose operator has logged that it holds removals back."""
+    """Return the excuses for a syncer whose operator has logged that it holds removals back, or keeps the
+    syncer of a Service that left.
+    """
     return tuple(
         Excuse(one, cluster=cluster, syncer=syncer, longest_seconds=HOLD_SECONDS)
         for one in (Explains.STAY, Explains.UNREADY)
@@ -152,18 +159,18 @@ def brake_holds(cluster: str, syncer: Syncer) -> tuple[Excuse, ...]:
 
 def without_leader(cluster: str) -> tuple[Excuse, ...]:
     """Return the excuses while the leader is gone and another replica takes over."""
-    return tuple(Excuse(one, cluster=cluster, longest_seconds=TAKE_OVER_SECONDS) for one in Explains)
+    return tuple(Excuse(one, cluster=cluster, longest_seconds=TAKE_OVER_SECONDS) for one in _OF_INSTANCES)
 
 
 def without_operators(cluster: str) -> tuple[Excuse, ...]:
     """Return the excuses while no operator runs, until one has started."""
     margin = START_SECONDS + TAKE_OVER_SECONDS
-    return tuple(Excuse(one, cluster=cluster, margin_seconds=margin) for one in Explains)
+    return tuple(Excuse(one, cluster=cluster, margin_seconds=margin) for one in _OF_INSTANCES)
 
 
 def without_source(cluster: str, margin_seconds: float) -> tuple[Excuse, ...]:
     """Return the excuses while a cluster's operators hear nothing of its changes."""
-    return tuple(Excuse(one, cluster=cluster, margin_seconds=margin_seconds) for one in Explains)
+    return tuple(Excuse(one, cluster=cluster, margin_seconds=margin_seconds) for one in _OF_INSTANCES)
 
 
 def without_server(number: int) -> tuple[Excuse, ...]:
@@ -176,6 +183,7 @@ def without_server(number: int) -> tuple[Excuse, ...]:
         Excuse(Explains.STAY, server=number, margin_seconds=FOUND_SECONDS),
         Excuse(Explains.LOSS, margin_seconds=FOUND_SECONDS),
         Excuse(Explains.UNREADY, margin_seconds=RENEWED_SECONDS),
+        Excuse(Explains.GATE, server=number, margin_seconds=FOUND_SECONDS),
     )
 
 

@@ -36,11 +36,13 @@ class Scale:
     :param longest_seconds: of a fault, where its kind does not say more.
     :param away_seconds: for how long the API server is away.
     :param silent_seconds: for how long a watch says nothing.
+    :param left_seconds: for how long a Service has left its namespace's syncer, which keeps it for a minute.
     """
 
     longest_seconds: float = 40.0
     away_seconds: float = 600.0
     silent_seconds: float = 120.0
+    left_seconds: float = 80.0
 
     def draw(self, random: Random, shortest: float, longest: float) -> float:
         """Draw a duration in seconds, rounded to tenths."""

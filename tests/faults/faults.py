@@ -28,6 +28,7 @@ from tests.faults.operator_faults import (
     OperatorPaused,
 )
 from tests.faults.workload_faults import (
+    GatedRolledOut,
     MassDelete,
     NamespaceDeleted,
     NamespaceDeletedUnseen,
@@ -35,6 +36,7 @@ from tests.faults.workload_faults import (
     PodsUnready,
     RolledOut,
     ServiceDeleted,
+    ServiceLeaves,
     SyncerEdited,
     WestLost,
 )
@@ -60,9 +62,11 @@ KINDS: tuple[type[Fault], ...] = (
     NamedEurekaAway,
     PodsUnready,
     RolledOut,
+    GatedRolledOut,
     MassDelete,
     NodeLost,
     ServiceDeleted,
+    ServiceLeaves,
     NamespaceDeleted,
     NamespaceDeletedUnseen,
     SyncerEdited,

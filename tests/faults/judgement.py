@@ -35,7 +35,8 @@ class Wishes:
         """Return the wishes after one more reading, which began at a given time."""
         up = {key for key, one in now.items() if one.status == "UP"}
         # A pod may have been unready between two readings, as when a cluster misses its nodes for a moment.
-        steady = {key for key in up if key not in self.now or self.now[key].turned == now[key].turned}
+        # One that waited for its gate was wanted UP before it became ready.
+        steady = {key for key in up if key not in self.now or self.now[key].turned in ("", now[key].turned)}
         broken = dict.fromkeys(self.since.keys() - steady, began)
         since = {key: self.since.get(key, began) if key in steady else began for key in up}
         return Wishes(now, since, {**self.doubted, **broken})

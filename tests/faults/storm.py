@@ -158,10 +158,11 @@ def run(
             return number - 1
         say(f"round {number} of at most {len(plan)}")
         world.wish_out_of_service()
+        world.witness.round_begins()
         carry_out(world, planned, say)
         world.heal()
-        world.calm()
         try:
+            world.calm()
             took = world.wait_level(LEVEL_SECONDS * storm.slack)
             time.sleep(STEADY_SECONDS)
             took_again = world.wait_level(LEVEL_SECONDS * storm.slack)

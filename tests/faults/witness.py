@@ -7,6 +7,8 @@ How readings are judged while parts are away:
   an API server does not answer nothing is known, and nobody can change anything there.
 * A server that was started again is empty: instances that it held before are not counted as lost.
 * A missing instance is a complaint only if a *later* reading of its cluster still wants it.
+* A readiness gate that opens is judged by the readings of the servers that answer: if callers had another pod
+  of its syncer, each must have shown the pod for as long as they need.
 * An instance that was wanted, unwanted and wanted again may be removed once more by old knowledge, and an
   unwanted one may stay UP for a moment: for as long as :mod:`tests.faults.excuse` says, and no longer than
   the active faults explain.
@@ -15,6 +17,7 @@ How readings are judged while parts are away:
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import threading
 import time
@@ -38,7 +41,17 @@ from tests.faults.excuse import (
     allowance,
     brake_holds,
 )
-from tests.faults.expected import Expected, Key, expected_instances
+from tests.faults.expected import Expected, Key, Objects, expected_instances, stray_syncers
+from tests.faults.gates import (
+    LEARN_SECONDS,
+    Gate,
+    Gates,
+    closed,
+    gates_of,
+    instance_that_callers_must_know,
+    must_be_open_at,
+    opened,
+)
 from tests.faults.judgement import Stay, Wishes, changed_others, losses, stays, still_staying
 
 READ_SECONDS = 0.5
@@ -49,8 +62,11 @@ _SAYS = {
 }
 """Patterns of a Eureka server's log about removed instances, which also show changes between two readings."""
 
-_HOLDS = re.compile(r"held back removals syncer=([^\s/]+)/(\S+)")
-"""Pattern of the operator's log line about a brake."""
+_HOLDS = {
+    re.compile(r"held back removals syncer=([^\s/]+)/(\S+)"): "the brake holds",
+    re.compile(r"keeping a derived syncer for now: .* syncer=([^\s/]+)/(\S+)"): "a Service that left keeps",
+}
+"""Patterns of the operator's log lines about what stays for a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +109,8 @@ class WatchedServer:
     :param connection: the name that the operators' configuration has for it and its peers.
     :param staying: since when each unwanted instance is UP there.
     :param life: counts its starts.
+    :param lacked_at: for instances that are UP: when the last reading began that did not show them so.
+    :param read_at: when its last reading began; None if that was not answered.
     """
 
     name: str
@@ -103,6 +121,15 @@ class WatchedServer:
     staying: dict[Key, Stay] = field(default_factory=dict)
     life: int = 0
     readings: int = 0
+    lacked_at: dict[Key, float] = field(default_factory=dict)
+    read_at: float | None = None
+
+    def last_lacked(self, key: Key) -> float:
+        """Return when the last reading began that did not show an instance UP; minus infinity if none."""
+        held = self.held.get(key)
+        if self.read_at is None or (held is not None and held.status is Status.UP):
+            return self.lacked_at.get(key, -math.inf)
+        return self.read_at
 
 
 @dataclass(slots=True)
@@ -112,6 +139,7 @@ class WatchedCluster:
     :param logs: of its operators.
     :param read_at: when its last reading began.
     :param changed_at: when a reading last differed from the one before.
+    :param gates: the readiness gates of its pods.
     """
 
     access: KubeAccess
@@ -121,6 +149,7 @@ class WatchedCluster:
     read_at: float = 0.0
     changed_at: float = 0.0
     readings: int = 0
+    gates: Gates = field(default_factory=dict)
 
     def wanted(self, connection: str) -> set[Key]:
         """Return the instances that are wanted UP at a server of this connection."""
@@ -173,6 +202,9 @@ class Witness:
         self._suspicions: list[_Suspicion] = []
         self._overdue: set[tuple[int, Key, float]] = set()
         self._excused: set[tuple[int, Key, float]] = set()
+        self._late: set[tuple[str, float]] = set()
+        self._calm_since: float | None = None
+        self.waited_gates = 0
         self._stopped = threading.Event()
         self._threads = [
             threading.Thread(target=self._watch_server, args=(number,), name=f"witness-{one.name}")
@@ -200,6 +232,17 @@ class Witness:
             server = self.servers[number]
             server.life += 1
             server.held, server.staying = {}, {}
+            server.lacked_at, server.read_at = {}, None
+
+    def round_begins(self) -> None:
+        """Note that faults begin, meanwhile a gate may stay closed."""
+        with self._lock:
+            self._calm_since = None
+
+    def faults_are_over(self) -> None:
+        """Note that every fault is over: gates must open in the time that callers need."""
+        with self._lock:
+            self._calm_since = time.monotonic()
 
     def unsettle(self, cluster_name: str, syncer: tuple[str, str]) -> None:
         """Note that a person edits this syncer, whose wishes may therefore change and change back between
@@ -241,11 +284,13 @@ class Witness:
         :raises requests.exceptions.RequestException: a server cannot be read.
         """
         everything: dict[Key, Expected] = {}
+        found: list[str] = []
         for one in self.clusters:
-            everything |= expected_instances(one.access, one.name, self.others.values())
+            objects = Objects.read(one.access)
+            everything |= expected_instances(objects, one.name, self.others.values())
+            found += stray_syncers(objects)
         ours = {one.name for one in self.clusters}
         out_of_service = self.out_of_service
-        found: list[str] = []
         for server in self.servers:
             held = server.read()
             wanted = {key: one for key, one in everything.items() if one.eureka == server.connection}
@@ -276,15 +321,22 @@ class Witness:
         while not self._stopped.wait(READ_SECONDS):
             began = time.monotonic()
             for log in logs:
-                for syncer in _HOLDS.findall(log.read()):
-                    words = f"the brake holds {'/'.join(syncer)}"
-                    self._excuses.give(words, brake_holds(cluster.name, syncer), began)
+                text = log.read()
+                for pattern, words in _HOLDS.items():
+                    for syncer in pattern.findall(text):
+                        given = brake_holds(cluster.name, syncer)
+                        self._excuses.give(f"{words} {'/'.join(syncer)}", given, began)
             try:
-                now = expected_instances(cluster.access, cluster.name, self.others.values())
+                objects = Objects.read(cluster.access)
             except KubernetesError:
                 continue
+            now = expected_instances(objects, cluster.name, self.others.values())
             with self._lock:
+                is_first = not cluster.readings
                 self._take_reading(cluster, now, began)
+                before, cluster.gates = cluster.gates, gates_of(objects, cluster.gates, began)
+                if not is_first:
+                    self._judge_gates(cluster, before, time.monotonic())
 
     def _take_reading(self, cluster: WatchedCluster, now: dict[Key, Expected], began: float) -> None:
         if now != cluster.wishes.now:
@@ -299,6 +351,46 @@ class Witness:
             if one.key in cluster.wishes.since:
                 self._decide(cluster, one)
         cluster.wishes = cluster.wishes.without(self._settled(cluster, began))
+
+    def _judge_gates(self, cluster: WatchedCluster, before: Gates, now: float) -> None:
+        """Complain of gates that opened too early, were closed again, or are closed for too long."""
+        for gate in closed(before, cluster.gates):
+            self.complaints.append(self._complaint(f"the gate of {'/'.join(gate.pod)} was closed again"))
+        for gate in opened(before, cluster.gates):
+            self._judge_opening(cluster, gate, now)
+        spans = [
+            span
+            for number, server in enumerate(self.servers)
+            for span in self._excuses.of(Explains.GATE, number, cluster.name, None)
+            if span.excuse.server is not None and server.connection == DEFAULT_CONNECTION
+        ]
+        for uid, gate in cluster.gates.items():
+            if gate.waits_since is None or self._calm_since is None:
+                continue
+            since = max(gate.waits_since, self._calm_since)
+            is_late = cluster.read_at > must_be_open_at(since, self._excuses.slack, spans)
+            if is_late and (uid, since) not in self._late:
+                self._late.add((uid, since))
+                what = f"the gate of {'/'.join(gate.pod)} is closed {cluster.read_at - since:.0f} s"
+                self.complaints.append(self._complaint(f"{what} after the last fault"))
+
+    def _judge_opening(self, cluster: WatchedCluster, gate: Gate, now: float) -> None:
+        """Complain of a gate that opened before callers knew its pod by each server that answers."""
+        key = instance_that_callers_must_know(gate, cluster.gates, cluster.wishes, cluster.name, now)
+        if key is None:
+            return
+        self.waited_gates += 1
+        mine, shown_since = cluster.wishes.now[key], now - LEARN_SECONDS
+        for number, server in enumerate(self.servers):
+            lacked_at = server.last_lacked(key)
+            if server.connection != mine.eureka or server.read_at is None or lacked_at <= shown_since:
+                continue
+            spans = self._excuses.of(Explains.GATE, number, cluster.name, mine.syncer)
+            faults = [span.fault for span in spans if span.until >= shown_since]
+            self._excuses.used.update(faults)
+            if not faults:
+                what = f"the gate of {'/'.join(gate.pod)} opened {now - lacked_at:.1f} s after {server.name}"
+                self.complaints.append(self._complaint(f"{what} lacked its instance"))
 
     def _decide(self, cluster: WatchedCluster, one: _Suspicion) -> None:
         """Complain of a lost instance, unless knowledge as old as a fault allows explains it."""
@@ -342,13 +434,14 @@ class Witness:
             try:
                 held = server.read()
             except (requests.exceptions.RequestException, ValueError):
+                server.read_at = None
                 continue
             with self._lock:
                 server.readings += 1
                 if life != server.life:
                     continue
                 self._judge(number, server.held, held, began)
-                server.held = held
+                server.held, server.read_at = held, began
                 # Not as soon as no cluster wants it: while the brake holds it, the wish holds, too.
                 there = {key for one in self.clusters for key in one.wishes.now}
                 there = there.union(*(one.held for one in self.servers))
@@ -361,6 +454,11 @@ class Witness:
         now = time.monotonic()
         server = self.servers[number]
         wanted = set[Key]().union(*(one.wanted(server.connection) for one in self.clusters))
+        up, up_before = (
+            {key for key, one in those.items() if one.status is Status.UP} for those in (held, before)
+        )
+        if server.read_at is not None:
+            server.lacked_at |= dict.fromkeys(up - up_before, server.read_at)
         for key, how in losses(before, held, wanted, self._wished).items():
             self._suspect(number, now, key, f"{key[1]} is ready and was {how} {server.name}")
         self._judge_stays(number, held, wanted, now)

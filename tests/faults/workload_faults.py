@@ -9,7 +9,7 @@ from random import Random
 from typing import ClassVar, Self
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.kube.access import NAMESPACES, PODS, SERVICES, SYNCERS
+from eurekube_provider.kube.access import NAMESPACES, NODES, PODS, SERVICES, SYNCERS
 from lab.workloads import wait_for
 from tests.faults.excuse import Excuse, without_operators
 from tests.faults.fault import API, LEASES, OPERATORS, WEST, WORKLOADS, Fault, Parts, Scale, nothing
@@ -19,7 +19,7 @@ from tests.faults.world import (
     EDITED,
     ELSEWHERE,
     GUEST,
-    NODES,
+    MARKET,
     SHOP,
     WEST_CLUSTER,
     World,
@@ -27,10 +27,18 @@ from tests.faults.world import (
 )
 
 
+def _of(namespace: str, *apps: str) -> tuple[tuple[str, str], ...]:
+    return tuple((namespace, app) for app in apps)
+
+
+_MARKET = _of(MARKET, *APPS[MARKET])
+
+
 @dataclass(frozen=True, slots=True)
 class PodsUnready(Fault):
     """Some pods of an application fail their readiness probe for a while."""
 
+    namespace: str
     app: str
     count: int
     seconds: float
@@ -39,11 +47,11 @@ class PodsUnready(Fault):
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        app = random.choice(["rating", "catalog", "front", ELSEWHERE])
-        return cls(app, random.randint(1, APPS[SHOP][app][0]), scale.draw(random, 3, 40))
+        namespace, app = random.choice([*_of(SHOP, "rating", "catalog", "front", ELSEWHERE), *_MARKET])
+        return cls(namespace, app, random.randint(1, APPS[namespace][app][0]), scale.draw(random, 3, 40))
 
     def begin(self, world: World) -> Callable[[], None]:
-        pods = world.insist(lambda: world.east.pods(SHOP, self.app))[: self.count]
+        pods = world.insist(lambda: world.east.pods(self.namespace, self.app))[: self.count]
         names = {pod["metadata"]["name"] for pod in pods}
         world.unready |= names
         for pod in pods:
@@ -59,32 +67,40 @@ class PodsUnready(Fault):
 class RolledOut(Fault):
     """A Deployment is rolled out, and scaled up and down meanwhile."""
 
+    namespace: str
     app: str
     more: int
     seconds: float
     takes: ClassVar[Parts] = frozenset({WORKLOADS})
     needs: ClassVar[Parts] = frozenset({API})
+    targets: ClassVar[tuple[tuple[str, str], ...]] = _of(SHOP, "rating", "catalog", ELSEWHERE)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        return cls(
-            random.choice(["rating", "catalog", ELSEWHERE]), random.randint(0, 8), scale.draw(random, 2, 20)
-        )
+        return cls(*random.choice(cls.targets), random.randint(0, 8), scale.draw(random, 2, 20))
 
     def begin(self, world: World) -> Callable[[], None]:
-        replicas, version = APPS[SHOP][self.app][0], f"v{time.monotonic_ns()}"
+        replicas, version = APPS[self.namespace][self.app][0], f"v{time.monotonic_ns()}"
 
         def scale(number: int) -> None:
-            world.insist(lambda: world.east.deployment(SHOP, self.app, number, version=version))
+            world.insist(lambda: world.deployment(self.namespace, self.app, number, version))
 
         scale(replicas + self.more)
         return lambda: scale(replicas)
 
 
 @dataclass(frozen=True, slots=True)
+class GatedRolledOut(RolledOut):
+    """Pods with the readiness gate are rolled out, and scaled up and down meanwhile."""
+
+    targets: ClassVar[tuple[tuple[str, str], ...]] = _MARKET
+
+
+@dataclass(frozen=True, slots=True)
 class MassDelete(Fault):
     """All pods of an application are deleted at once, and the Deployment replaces them."""
 
+    namespace: str
     app: str
     seconds: float = 0.0
     takes: ClassVar[Parts] = frozenset({WORKLOADS})
@@ -92,11 +108,11 @@ class MassDelete(Fault):
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - it takes no time
-        return cls(random.choice(["rating", "catalog"]))
+        return cls(*random.choice([*_of(SHOP, "rating", "catalog"), *_MARKET]))
 
     def begin(self, world: World) -> Callable[[], None]:
         query = {"labelSelector": f"app={self.app}"}
-        world.insist(lambda: world.east.access.request("DELETE", PODS.path(SHOP), query))
+        world.insist(lambda: world.east.access.request("DELETE", PODS.path(self.namespace), query))
         return nothing
 
 
@@ -128,6 +144,7 @@ class NodeLost(Fault):
 class ServiceDeleted(Fault):
     """A Service is deleted, and created again before or after the brake ends."""
 
+    namespace: str
     app: str
     seconds: float
     takes: ClassVar[Parts] = frozenset({WORKLOADS})
@@ -135,11 +152,45 @@ class ServiceDeleted(Fault):
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        return cls(random.choice(["rating", "front"]), scale.draw(random, 2, 80))
+        return cls(*random.choice([*_of(SHOP, "rating", "front"), *_MARKET]), scale.draw(random, 2, 80))
 
     def begin(self, world: World) -> Callable[[], None]:
-        world.insist(lambda: world.east.delete(SERVICES, self.app, SHOP))
-        return lambda: world.insist(lambda: world.east.service(SHOP, self.app))
+        world.insist(lambda: world.east.delete(SERVICES, self.app, self.namespace))
+        return lambda: world.insist(lambda: world.service(self.namespace, self.app))
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLeaves(Fault):
+    """A Service leaves its namespace's syncer and joins it again, faster than the operator can follow, and
+    then by the last word for a while.
+
+    :ivar words: the values of its annotation; None for no annotation, which counts after a minute.
+    """
+
+    app: str
+    words: tuple[str | None, ...]
+    pause_seconds: float
+    seconds: float
+    takes: ClassVar[Parts] = frozenset({WORKLOADS})
+    needs: ClassVar[Parts] = frozenset({API})
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        known: list[str | None] = ["true", "pod", "service", "false", None]
+        words = [random.choice(known) for _ in range(random.randint(0, 5))]
+        last: str | None = random.choice(["false", None])
+        return cls(
+            random.choice(list(APPS[MARKET])),
+            (*words, last),
+            round(random.uniform(0.0, 1.5), 2),
+            round(random.uniform(0.0, scale.left_seconds), 1),
+        )
+
+    def begin(self, world: World) -> Callable[[], None]:
+        for word in self.words:
+            world.insist(lambda word=word: world.join(self.app, word))  # type: ignore[misc]
+            time.sleep(self.pause_seconds)
+        return lambda: world.insist(lambda: world.join(self.app, "true"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,21 @@ from typing import Any, Self, TypeVar
 import requests
 import yaml
 
+from eurekube_provider.core.derived_syncer import SYNC_ANNOTATION
 from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
+from eurekube_provider.core.syncer import GATE
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.kube.access import ENDPOINT_SLICES, MERGE_PATCH, NAMESPACES, PODS, ApiResource
+from eurekube_provider.kube.access import (
+    ENDPOINT_SLICES,
+    MERGE_PATCH,
+    NAMESPACES,
+    PODS,
+    SERVICES,
+    SYNCERS,
+    ApiResource,
+)
 from lab import Lab
 from lab.kubernetes import Kubernetes
 from lab.peering import SERVERS, Peering
@@ -36,8 +46,9 @@ from lab.ports import free_ports
 from lab.processes import kill_all
 from lab.programs import SERVERS as CONTROL_PLANE
 from lab.programs import provide
-from lab.workloads import Cluster, wait_for
+from lab.workloads import Cluster, readiness_conditions, wait_for
 from tests.faults.excuse import START_SECONDS, Excuse, Excuses
+from tests.faults.gates import CALLERS_SECONDS
 from tests.faults.named import NamedEureka
 from tests.faults.operators import LEASE_NAME, LEASE_NAMESPACE, ROOT, Operator
 from tests.faults.witness import Complaint, WatchedCluster, WatchedServer, Witness
@@ -45,7 +56,6 @@ from tests.faults.witness import Complaint, WatchedCluster, WatchedServer, Witne
 Object = dict[str, Any]
 T = TypeVar("T")
 
-NODES = ApiResource("", "v1", "nodes")
 LEASES = ApiResource("coordination.k8s.io", "v1", "leases")
 
 EAST_CLUSTER, WEST_CLUSTER = "east", "west"
@@ -55,6 +65,9 @@ witness.
 """
 
 SHOP, GUEST = "shop", "guest"
+MARKET, JOINED = "market", "all"
+"""The namespace whose Services have one syncer and whose pods have the readiness gate, and that syncer."""
+
 ELSEWHERE = "ledger"
 """The application that is registered at the further Eureka server."""
 
@@ -69,8 +82,9 @@ APPS: dict[str, dict[str, tuple[int, str]]] = {
         ELSEWHERE: (4, "pod"),
     },
     GUEST: {"mail": (3, "pod"), "map": (2, "pod")},
+    MARKET: {"price": (3, ""), "stock": (3, ""), "offer": (2, "")},
 }
-"""Replicas and syncer mode (empty for no syncer) of each application, by namespace."""
+"""Replicas and syncer mode (empty for no syncer of its own) of each application, by namespace."""
 
 EDITED = (SHOP, "blue")
 """Namespace and name of the syncer that people edit; it may select ``blue`` or ``green``."""
@@ -163,10 +177,10 @@ class World:
             server.wait_until_ready()
         self._others = [Peer(server.url, Connection((server.url,))) for server in self.eureka.servers]
         self._install_crds(self.east)
-        for namespace in APPS:
+        for namespace in (SHOP, GUEST):
             self.populate(namespace)
         self.apply_west()
-        self.calm()
+        self.calm(SHOP, GUEST)
         self._plant_others()
         self.east_operators = [
             self._operator(f"east-{number}", EAST_CLUSTER, self.lab.kubernetes)
@@ -202,6 +216,8 @@ class World:
             self.excuses,
         )
         self.witness.start()
+        self.populate(MARKET)  # without an operator no gate opens
+        self.calm()
 
     @property
     def operators(self) -> list[Operator]:
@@ -218,7 +234,10 @@ class World:
         servers, clusters = (
             sum(one.readings for one in watched) for watched in (self.witness.servers, self.witness.clusters)
         )
-        return f"{servers} readings of Eureka servers and {clusters} of clusters"
+        return (
+            f"{servers} readings of Eureka servers and {clusters} of clusters,"
+            f" {self.witness.waited_gates} gates that waited for callers"
+        )
 
     def active(self) -> tuple[str, ...]:
         """The faults that are active at the moment, in words."""
@@ -257,12 +276,39 @@ class World:
     def populate(self, namespace: str) -> None:
         """Create a namespace with its Deployments, Services and syncers."""
         self.east.namespace(namespace)
+        if namespace == MARKET:
+            spec = {
+                "mode": "pod",
+                "selector": {"services": "Annotated"},
+                "annotations": ["mode"],
+                "readinessGate": {"callersSeconds": CALLERS_SECONDS},
+            }
+            head = {"apiVersion": "eurekube.io/v1alpha1", "kind": "EurekaSyncer"}
+            metadata = {"namespace": MARKET, "name": JOINED}
+            self.east.apply(SYNCERS, {**head, "metadata": metadata, "spec": spec})
         for app, (replicas, mode) in APPS[namespace].items():
-            self.east.deployment(namespace, app, replicas)
-            self.east.service(namespace, app)
+            self.deployment(namespace, app, replicas)
+            self.service(namespace, app)
             if mode:
                 named: Object = {"eureka": NAMED} if app == ELSEWHERE else {}
                 self.east.syncer(namespace, app, mode, **named)
+
+    def deployment(self, namespace: str, app: str, replicas: int, version: str = "1") -> None:
+        """Apply a Deployment of ``east``; another version rolls it."""
+        gates = (GATE,) if namespace == MARKET else ()
+        self.east.deployment(namespace, app, replicas, version=version, gates=gates)
+
+    def service(self, namespace: str, app: str) -> None:
+        """Apply a Service of ``east``, which joins its namespace's syncer if there is one."""
+        self.east.service(namespace, app)
+        if namespace == MARKET:
+            self.join(app, "true")
+
+    def join(self, app: str, said: str | None) -> None:
+        """Say by its annotation how a Service joins its namespace's syncer; None: by no annotation."""
+        self.witness.unsettle(EAST_CLUSTER, (MARKET, f"{JOINED}.{app}"))
+        self.patch(SERVICES.path(MARKET, app), {"metadata": {"annotations": {SYNC_ANNOTATION: said}}})
+        self.witness.unsettle(EAST_CLUSTER, (MARKET, f"{JOINED}.{app}"))
 
     def apply_west(self) -> None:
         """Apply the YAML of ``west``, each time with other pods."""
@@ -294,16 +340,19 @@ class World:
             operator.launch()
         for operator in self.operators:
             operator.wait_until_ready()
+        self.witness.faults_are_over()
 
-    def calm(self) -> None:
-        """Wait until the controllers have created all pods, and all are ready."""
+    def calm(self, *namespaces: str) -> None:
+        """Wait until the controllers have created all pods of some namespaces, by default of all, and all
+        are ready.
+        """
 
         def is_whole() -> bool:
             with suppress(KubernetesError):
                 return all(
                     len(self.east.ready_addresses(namespace, app)) == replicas
-                    for namespace, apps in APPS.items()
-                    for app, (replicas, _) in apps.items()
+                    for namespace in namespaces or APPS
+                    for app, (replicas, _) in APPS[namespace].items()
                 )
             return False
 
@@ -369,7 +418,12 @@ class World:
             plane.kubeconfig,
             port,
             self.eureka.urls,
-            {"CLUSTER_NAME": cluster_name, "OPERATOR_NAME": cluster_name, "CONFIG": str(self._config())},
+            {
+                "CLUSTER_NAME": cluster_name,
+                "OPERATOR_NAME": cluster_name,
+                "CONFIG": str(self._config()),
+                "GATE_NAMESPACE": MARKET,
+            },
         )
         self._stack.callback(result.tcp_proxy.stop)
         self._stack.callback(result.kill)
@@ -443,13 +497,14 @@ class World:
         for pod in self.east.access.get(PODS.path())["items"]:
             metadata, status = pod["metadata"], pod.get("status") or {}
             conditions = {one["type"]: one["status"] for one in status.get("conditions") or ()}
+            first, *_ = readiness_conditions(pod)
             if metadata.get("deletionTimestamp"):
                 continue
             if status.get("phase") == "Pending" and pod["spec"].get("nodeName"):
                 since = self._pending_since.setdefault(metadata["uid"], time.monotonic())
                 if time.monotonic() - since > GIVEN_UP_SECONDS:
                     self.east.delete(PODS, metadata["name"], metadata["namespace"])
-            elif conditions.get("Ready") == "False" and metadata["name"] not in self.unready:
+            elif conditions.get(first) == "False" and metadata["name"] not in self.unready:
                 self.east.set_ready(pod, ready=True)
 
     def _renew_others(self) -> None:

@@ -16,7 +16,7 @@ ROUNDS = 2
 SHORT = Storm(
     # Ten minutes without the API server become six seconds: no Eureka lease could lapse meanwhile. That none
     # does is for the long form to prove.
-    Scale(longest_seconds=6.0, away_seconds=6.0, silent_seconds=6.0),
+    Scale(longest_seconds=6.0, away_seconds=6.0, silent_seconds=6.0, left_seconds=6.0),
     # What the brake would hold back for a minute is left to the long form: nodes, Services and clusters lost.
     (
         operator_faults.OperatorKilled,
@@ -33,10 +33,11 @@ SHORT = Storm(
         workload_faults.NamespaceDeleted,
         workload_faults.SyncerEdited,
     ),
-    # A server that is frozen, one that is slow, and one of another name: all of them, whatever the seed.
+    # A server that is frozen, one that is slow, one of another name, a Service that leaves its namespace's
+    # syncer, and pods with the readiness gate that are rolled: all of them, whatever the seed.
     (
-        (eureka_faults.PeerPaused, eureka_faults.NamedEurekaAway),
-        (eureka_faults.PeerSlow, eureka_faults.NamedEurekaAway),
+        (eureka_faults.PeerPaused, eureka_faults.NamedEurekaAway, workload_faults.GatedRolledOut),
+        (eureka_faults.PeerSlow, eureka_faults.NamedEurekaAway, workload_faults.ServiceLeaves),
     ),
     fewest=6,
     most=7,
@@ -59,3 +60,4 @@ def test_a_short_storm_does_no_harm() -> None:
     with World(REPLICAS, SHORT.scale.away_seconds, SHORT.slack) as world:
         assert run(world, plan, SHORT, print) == ROUNDS
         assert world.complaints == []
+        assert world.witness.waited_gates > 0

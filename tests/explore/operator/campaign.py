@@ -17,7 +17,7 @@ from tests.explore.operator.acts import (
     a_stack_removes_behind_a_split,
     servers_lose_each_other,
 )
-from tests.explore.operator.edits import EDITS, MIXED, Edit, together
+from tests.explore.operator.edits import EDITS, GATED_EDITS, MIXED, Edit, together
 from tests.explore.operator.explorer import Explored, Faults, Setup, describe_failure, replay
 from tests.explore.operator.world import Fault, Happening, owned
 from tests.explore.part import WHOLE, Part, guarded, shrunk, without_one
@@ -60,7 +60,12 @@ _BEGINS = (0.0, 0.0, 0.01, 0.5, 2.0, 5.0)
 """Seconds after which edits that are combined may begin."""
 
 
-def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS, part: Part = WHOLE) -> Iterator[str]:
+ALL_EDITS = (*EDITS, *GATED_EDITS)
+
+
+def sequences(
+    seed: int, end: float, edits: tuple[Edit, ...] = ALL_EDITS, part: Part = WHOLE
+) -> Iterator[str]:
     """Try sequences until the time ``end``; yield the violations of each, or nothing.
 
     Each edit comes without a fault first. Then come single faults, each once, in an order that the seed

@@ -27,6 +27,7 @@ class Edit:
     :param keeps: pods that serve throughout, though the cluster does not say so for a while.
     :param names_another: True if there is a second Eureka, called ``other``.
     :param unobserved: True if the watches report the end only, not the states in between.
+    :param is_gated: True if the operator serves readiness gates, and kubelets see them open.
     :param parts: names and starting seconds of the edits that are combined in this one.
     """
 
@@ -38,6 +39,7 @@ class Edit:
     keeps: tuple[str, ...] = ()
     unobserved: bool = False
     names_another: bool = False
+    is_gated: bool = False
     parts: tuple[tuple[str, float], ...] = ()
 
 
@@ -76,6 +78,28 @@ def _namespaces(services: str = "All", **spec: Any) -> Step:
         lambda workloads: workloads.namespace_syncer(services, **spec),
     )
 
+
+def _gated(name: str) -> Step:
+    return lambda workloads: workloads.gated_pod(name)
+
+
+def _replaced(old: str, new: str) -> Step:
+    """End a pod as a Deployment does, if the next one is ready."""
+
+    def ended(workloads: Workloads) -> None:
+        if workloads.pods[new].is_open:
+            workloads.pod(old, terminating=True)
+
+    return ended
+
+
+_GATE: dict[str, Any] = {"readinessGate": {"callersSeconds": 8}}
+_ROLLED = (
+    (0.0, _gated("b-0")),
+    (14.0, _replaced("a-0", "b-0")),
+    (0.5, _gated("b-1")),
+    (14.0, _replaced("a-1", "b-1")),
+)
 
 _LEAVES = ((0.0, _pod("a-2", terminating=True)), (4.0, _gone("a-2")))
 
@@ -421,9 +445,50 @@ EDITS = (
 )
 
 
+GATED_EDITS = (
+    Edit("gated pods replace others", _ROLLED, spec=_GATE, is_gated=True),
+    Edit(
+        "gated pods of a namespace's Service replace others",
+        _ROLLED,
+        begin=_namespaces(**_GATE),
+        is_gated=True,
+    ),
+    Edit(
+        "a gated pod comes as its Service joins",
+        ((0.0, _gated("b-0")), (2.0, _annotated(sync="true")), (8.0, _gated("b-1")), (8.0, NOTHING)),
+        begin=_namespaces("Annotated", **_GATE),
+        is_gated=True,
+    ),
+    Edit(
+        "a gated pod waits as its Service leaves and joins again",
+        (
+            (0.0, _gated("b-0")),
+            (4.0, _annotated(sync="false")),
+            (1.0, _gated("b-1")),
+            (1.0, _annotated(sync="true")),
+            (10.0, NOTHING),
+        ),
+        begin=_namespaces(**_GATE),
+        is_gated=True,
+    ),
+    Edit(
+        "a gated pod waits as its Service's own syncer gives way to its namespace's",
+        (
+            (0.0, lambda workloads: workloads.namespace_syncer("All", **_GATE)),
+            (2.0, _gated("b-0")),
+            (3.0, lambda workloads: workloads.no_syncer()),
+            (10.0, NOTHING),
+        ),
+        spec=_GATE,
+        is_gated=True,
+    ),
+)
+"""Edits with the readiness gate, which the Reconciler alone does not serve."""
+
+
 def edit(name: str) -> Edit:
     """Return the edit with this name."""
-    return next(one for one in EDITS if one.name == name)
+    return next(one for one in (*EDITS, *GATED_EDITS) if one.name == name)
 
 
 MIXED = tuple(

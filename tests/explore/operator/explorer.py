@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.operator.settings import Settings
 from tests.explore.explorer import command
 from tests.explore.operator.edits import Edit, Step
+from tests.explore.operator.kube import Change
 from tests.explore.operator.rules import BRAKE_MS, TAKE_OVER_MS, Witness
 from tests.explore.operator.threads import Process, Scheduler
 from tests.explore.operator.workloads import SHOP, Workloads
@@ -29,6 +31,9 @@ minute.
 """
 
 RESTART_MS = 2_000
+
+KUBELET_MS = 1_500
+"""Milliseconds until a kubelet sees that a readiness gate is open."""
 
 
 @dataclass(slots=True)
@@ -100,6 +105,8 @@ class Explored:
 
     def _begin(self) -> None:
         workloads = self.workloads
+        if self._edit.is_gated:
+            self._begin_kubelets()
         workloads.service()
         for number in range(3):
             workloads.pod(f"a-{number}")
@@ -112,6 +119,19 @@ class Explored:
         self.world.scheduler.chance = self._setup.chance
         self.witness.watch()
         self.witness.look()
+
+    def _begin_kubelets(self) -> None:
+        """Have a node be ready, and its kubelet look at each change of a pod."""
+        kube, clock = self.world.kube, self.world.cluster.clock
+        ready = {"conditions": [{"type": "Ready", "status": "True"}], "addresses": []}
+        kube.put("nodes", {"metadata": {"name": "node-1"}, "status": ready})
+        told = kube.changed
+
+        def changed(change: Change) -> None:
+            told(change)
+            clock.after(KUBELET_MS, partial(self.workloads.kubelet, change))
+
+        kube.changed = changed
 
     def _start(self) -> None:
         urls = (BALANCER_URL,) if self._setup.is_balanced else self.world.cluster.urls
@@ -126,6 +146,7 @@ class Explored:
             strict_names=True,
             web_address="",
             drain_seconds=0,
+            gate_namespaces=(SHOP,) if self._edit.is_gated else (),
             pod_name="operator",
             cluster_name=self.witness.cluster.name if len(self.witness.names) > 1 else None,
         )

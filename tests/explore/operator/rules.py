@@ -16,6 +16,7 @@ from eurekube_provider.core.derived_syncer import (
     membership_of,
 )
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.gate import as_ready, declares_gate, is_gate_open, is_held, is_opening
 from eurekube_provider.core.identity import (
     OWNER_KEY,
     Cluster,
@@ -28,7 +29,7 @@ from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.model import Instance, same_contents
 from eurekube_provider.core.objects import is_terminating
 from eurekube_provider.core.plan import Policy
-from eurekube_provider.core.syncer import FINALIZER, Syncer
+from eurekube_provider.core.syncer import FINALIZER, Syncer, has_finalizer
 from eurekube_provider.dev.eureka.documents import ServerRequest, info_document
 from eurekube_provider.dev.eureka.eureka_server import EurekaServer
 from eurekube_provider.dev.eureka.instance_registry import Info
@@ -143,6 +144,7 @@ class Witness:
         self._paused: set[str] = set()
         self._may_lack: set[Place] = set()
         self._ready: set[str] = set()
+        self._restarted_ms: dict[str, int] = {}
         self._removed_by_stack: set[str] = set()
         self._taken_out_ms: dict[Place, int] = {}
         self._put_back_ms: dict[Place, int] = {}
@@ -309,6 +311,7 @@ class Witness:
     def restarted(self, url: str) -> None:
         """Note that a server has lost its memory."""
         self._serves[url].clear()
+        self._restarted_ms[url] = self.world.now_ms
         self._stacks_may_be_either = True
         self._is_forgotten |= len(self.world.cluster.urls) == 1
         if self.brake_ms and self.world.cluster.down:
@@ -454,6 +457,8 @@ class Witness:
             self.violations += [f"{process.name} ended: {error!r}" for error in process.errors]
         for line in self.world.logged:
             self._violated(f"logged: {line}")
+        for _, name in (key for key, pod in self.world.kube.objects["pods"].items() if is_held(pod)):
+            self._violated(f"the gate of {name} is closed in the end")
         for syncer in self.world.kube.objects["eurekasyncers"].values():
             metadata = syncer["metadata"]
             if "deletionTimestamp" in metadata:
@@ -551,8 +556,12 @@ class Witness:
                 self._violated(f"somebody else's {key[1]} is gone at {url} in the end")
 
     def _cluster_changed(self, change: Change) -> None:
-        if change.kind not in ("eurekasyncers", "services", "endpointslices"):
+        if change.kind == "pods" and declares_gate(change.item.get("spec") or {}):
+            self._look_at_gate(change)
+        elif change.kind not in ("eurekasyncers", "services", "endpointslices"):
             return
+        if change.kind == "eurekasyncers":
+            self._look_at_namespace_syncer(change)
         now = self.world.now_ms
         if change.kind == "endpointslices" and change.type != "DELETED":
             for endpoint in change.item["endpoints"]:
@@ -582,6 +591,47 @@ class Witness:
                     before.since_ms = now  # from now on somebody may take it out
                 before.is_kept = is_kept
 
+    def _look_at_gate(self, change: Change) -> None:
+        """Check that a gate is not closed again, and opens only if each server shows the pod, where callers
+        have another one.
+        """
+        name, before = change.key[1], change.before
+        is_open = is_gate_open(change.item)
+        if before is None or change.type != "MODIFIED" or is_gate_open(before) == is_open:
+            return
+        if not is_open:
+            self._violated(f"the gate of {name} is closed again")
+            return
+        settled = self.world.now_ms - (BEHIND_MS if self.is_behind else SETTLED_MS)
+        slices = self.world.kube.objects["endpointslices"].values()
+        endpoints = [one for item in slices for one in item["endpoints"]]
+        ready = {one["targetRef"]["name"] for one in endpoints if one["conditions"]["ready"]}
+        for place, standing in self.standings.items():
+            is_waited_for = _is_up(standing.wanted) and standing.since_ms <= settled and ready - {name}
+            if endpoint_of(place[2])[0] != name or not is_waited_for:
+                continue
+            for url, server in self._reachable():
+                info = self._found(server, place[1:])
+                is_asked = _connection_of(url) == place[0] and self._restarted_ms.get(url, 0) <= settled
+                if is_asked and (info is None or info.status != "UP"):
+                    self._violated(f"the gate of {name} opens, and {url} does not show it")
+
+    def _look_at_namespace_syncer(self, change: Change) -> None:
+        """Check that a syncer is derived from one that has the finalizer, and that none outlives it."""
+        name, uid = controller_of(change.item)
+        parent = self.world.kube.get("eurekasyncers", SHOP, name)
+        if uid and change.type == "ADDED" and not (parent and has_finalizer(parent)):
+            self._violated(f"{change.key[1]} is derived from a syncer without a finalizer")
+        if change.type == "DELETED" and is_of_namespace(change.item):
+            ours = (change.key[1], change.item["metadata"]["uid"])
+            left = [
+                key[1]
+                for key, one in self.world.kube.objects["eurekasyncers"].items()
+                if controller_of(one) == ours
+            ]
+            if left:
+                self._violated(f"the syncer {change.key[1]} is gone before {sorted(left)}")
+
     def _stays(self, before: Standing, endpoint: tuple[str, str]) -> bool:
         """Return whether an endpoint's instance stays though it is in no slice: its pods are meant to
         serve, or its syncer is refused and it was not seen terminating.
@@ -594,6 +644,8 @@ class Witness:
         objects = self.world.kube.objects
         services = [trim_service(one) for one in objects["services"].values()]
         slices = [trim_slice(one) for one in objects["endpointslices"].values()]
+        waiting = {key for key, pod in objects["pods"].items() if is_held(pod) or is_opening(pod)}
+        slices = as_ready(slices, waiting)
         wanted: dict[Place, Instance] = {}
         kept: set[str] = set()
         self._claims.clear()

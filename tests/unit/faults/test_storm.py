@@ -67,7 +67,7 @@ def test_faults_overlap() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_scale_bounds_the_durations(seed: int) -> None:
     """A smaller scale has the same kinds of faults, none longer than its limits."""
-    short = Storm(Scale(longest_seconds=3, away_seconds=4, silent_seconds=5))
+    short = Storm(Scale(longest_seconds=3, away_seconds=4, silent_seconds=5, left_seconds=5))
     drawn = [one.fault for planned in schedule(seed, short, count=40) for one in planned]
     assert max(fault.seconds for fault in drawn) <= 5
     assert {type(fault) for fault in drawn} == set(KINDS)

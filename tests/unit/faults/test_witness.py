@@ -13,9 +13,11 @@ import pytest
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.kube.access import ENDPOINT_SLICES, SERVICES, SYNCERS, KubeAccess
+from eurekube_provider.core.syncer import GATE
+from eurekube_provider.kube.access import ENDPOINT_SLICES, NODES, SERVICES, SYNCERS, KubeAccess
 from eurekube_provider.kube.access import PODS as POD_RESOURCE
 from lab.waiting import wait_until
+from tests.faults import gates as gates_module
 from tests.faults import witness as witness_module
 from tests.faults.excuse import Excuse, Excuses, Explains
 from tests.faults.expected import Key
@@ -23,6 +25,7 @@ from tests.faults.witness import WatchedCluster, WatchedServer, Witness
 
 SERVERS = 3
 PODS = ("one", "two", "three")
+READY = {"type": "Ready", "status": "True"}
 OTHER = Instance("rating", "vm-7:rating:9000", "192.0.2.7", "192.0.2.7", Port(9000))
 
 
@@ -32,12 +35,15 @@ class Cluster:
 
     ready: dict[str, bool] = field(default_factory=lambda: dict.fromkeys(PODS, True))
     turned: dict[str, str] = field(default_factory=lambda: dict.fromkeys(PODS, "12:00:00"))
+    gates: dict[str, str] = field(default_factory=dict)
     is_away: bool = False
 
     def get(self, path: str) -> dict[str, Any]:
         """Return the list of one kind."""
         if self.is_away:
             raise KubernetesError("away")
+        if path == NODES.path():
+            return {"items": [{"metadata": {"name": "node"}, "status": {"conditions": [READY]}}]}
         metadata: dict[str, Any] = {"namespace": "shop", "name": "rating"}
         endpoints = [
             {"addresses": [f"10.0.0.{number}"], "conditions": {"ready": ready}, "targetRef": {"name": pod}}
@@ -52,14 +58,22 @@ class Cluster:
                 "endpoints": endpoints,
             },
         }
-        pods = [
-            {
-                "metadata": {"namespace": "shop", "name": pod},
-                "status": {"conditions": [{"type": "Ready", "lastTransitionTime": at}]},
-            }
-            for pod, at in self.turned.items()
-        ]
+        pods = [self._pod(pod, at) for pod, at in self.turned.items()]
         return {"items": pods if path == POD_RESOURCE.path() else [items[path]]}
+
+    def _pod(self, pod: str, turned: str) -> dict[str, Any]:
+        is_ready = str(self.ready.get(pod, False))
+        conditions = [
+            {"type": "Ready", "status": is_ready, "lastTransitionTime": turned},
+            {"type": "ContainersReady", "status": "True"},
+            {"type": GATE, "status": self.gates.get(pod, "Unknown")},
+        ]
+        gates = [{"conditionType": GATE}] if pod in self.gates else []
+        return {
+            "metadata": {"namespace": "shop", "name": pod, "uid": pod},
+            "spec": {"nodeName": "node", "readinessGates": gates},
+            "status": {"conditions": conditions},
+        }
 
 
 @dataclass
@@ -382,3 +396,96 @@ def test_what_a_cluster_that_is_away_asks_for(scene: Scene, monkeypatch: pytest.
     scene.cluster.ready["two"] = True
     scene.cluster.is_away = False
     assert scene.said() == []
+
+
+@pytest.fixture
+def gated(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """Return a scene of pods with the readiness gate, of which one waits and no server shows it."""
+    monkeypatch.setattr(gates_module, "SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr(witness_module, "LEARN_SECONDS", 600.0)
+    scene.cluster.ready["three"] = False
+    scene.look()
+    for server in scene.servers:
+        server.held[key("three")] = replace(server.held[key("three")], status=Status.DOWN)
+    scene.look()
+    scene.cluster.gates = {"one": "True", "two": "True", "three": "False"}
+    scene.look()
+    return scene
+
+
+def test_a_pod_that_waits_for_its_gate_may_be_up(gated: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod that only its gate keeps from being ready must be UP, and may not be lost."""
+    monkeypatch.setattr(witness_module, "PROMPT_SECONDS", 0.0)
+    assert len(gated.witness.differences()) == SERVERS
+    for server in gated.servers:
+        server.held[key("three")] = replace(server.held[key("three")], status=Status.UP)
+    assert gated.said() == []
+    assert gated.witness.differences() == []
+    del gated.servers[0].held[key("three")]
+    assert gated.said() == ["three.shop.east:rating:8080 is ready and was gone from eureka-1"]
+
+
+def test_a_gate_opens_before_a_server_has_shown_the_pod(gated: Scene) -> None:
+    """A gate that opens too soon after a server lacked the pod is a complaint for each such server."""
+    gated.excuses.give("a frozen server", [Excuse(Explains.GATE, server=2)], time.monotonic())
+    gated.witness.waited_gates = 0
+    gated.cluster.gates["three"] = "True"
+    words = [one.partition(" opened ")[0] + one.partition(" after ")[2] for one in gated.said()]
+    assert words == [f"the gate of shop/threeeureka-{number} lacked its instance" for number in (1, 2)]
+    assert gated.excuses.used == {"a frozen server": 1}
+    assert gated.witness.waited_gates == 1
+
+
+def test_a_gate_opens_as_soon_as_the_servers_show_the_pod(gated: Scene) -> None:
+    """A gate that opens in the moment in which its pod comes and is registered is a complaint, too."""
+    del gated.cluster.gates["three"], gated.cluster.ready["three"]
+    for server in gated.servers:
+        del server.held[key("three")]
+    gated.look()
+    for server in gated.servers:
+        server.held[key("three")] = instance(2, "three")
+    gated.cluster.ready["three"], gated.cluster.gates["three"] = True, "True"
+    assert len([one for one in gated.said() if "lacked its instance" in one]) == SERVERS
+
+
+@pytest.mark.parametrize("lacks", [True, False])
+def test_a_gate_that_need_not_wait(gated: Scene, monkeypatch: pytest.MonkeyPatch, *, lacks: bool) -> None:
+    """A gate may open once each server has shown the pod for long enough, or if no other pod is ready."""
+    if lacks:
+        gated.cluster.gates = {"three": "False"}
+        gated.look()
+    else:
+        for server in gated.servers:
+            server.held[key("three")] = replace(server.held[key("three")], status=Status.UP)
+        gated.look()
+        monkeypatch.setattr(witness_module, "LEARN_SECONDS", 0.0)
+    gated.cluster.gates["three"] = "True"
+    assert gated.said() == []
+
+
+def test_a_gate_that_is_closed_again(gated: Scene) -> None:
+    """A gate that was open and is closed again is a complaint."""
+    gated.cluster.gates["one"] = "False"
+    assert gated.said() == ["the gate of shop/one was closed again"]
+
+
+def test_a_gate_that_does_not_open(gated: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gate that stays closed is one complaint once the faults are over, and none before."""
+    monkeypatch.setattr(gates_module, "LATE_SECONDS", -gates_module.CALLERS_SECONDS)
+    assert gated.said() == []
+    gated.witness.faults_are_over()
+    words = [one.rpartition(" closed ")[0] for one in gated.said()]
+    assert words == ["the gate of shop/three is"]
+    gated.witness.round_begins()
+    assert len(gated.said()) == 1
+
+
+def test_a_service_that_left_is_kept_for_a_minute(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An instance may stay while the operator's log says that it keeps the syncer of a Service that left."""
+    monkeypatch.setattr(witness_module, "PROMPT_SECONDS", 0.0)
+    words = "12:00:00.000 WARNING keeping a derived syncer for now: its Service joins no more"
+    scene.operator_log.write_text(f"{words} syncer=shop/rating seconds=60.0\n")
+    scene.look()
+    del scene.cluster.ready["two"]
+    assert scene.said() == []
+    assert set(scene.excuses.used) == {"a Service that left keeps shop/rating"}
