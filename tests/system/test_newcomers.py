@@ -374,6 +374,8 @@ def test_a_newcomer_lets_services_join(
         wait_for(is_there, "rating in Eureka")
         look, shown = join.splitlines()[1], re.compile(r"^all\.rating +pod +RATING +True +2/2", re.MULTILINE)
         wait_for(lambda: shown.search(one.types(look)), "the page's table")
+        not_derived = "--selector '!eurekube.io/derived-from' --output name"
+        assert one.types(f"{look} {not_derived}").split() == ["eurekasyncer.eurekube.io/all"]
         one.types(catalog)
         wait_for(lambda: len(addresses(eureka, "catalog-api")) == 2, "catalog-api in Eureka")
         assert not addresses(eureka, "catalog")
