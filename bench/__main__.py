@@ -39,6 +39,7 @@ BENCHMARKS = {
     "P15": "bench.p15_partial",
     "P16": "bench.p16_callers",
     "P17": "bench.p17_eureka_size",
+    "P18": "bench.p18_joined",
 }
 
 

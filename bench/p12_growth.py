@@ -1,6 +1,4 @@
-"""P12: growth from 1,000 to 50,000 instances: renewals, a cold start, memory and bookkeeping; and 500
-Services that joined one syncer, against as many syncers.
-"""
+"""P12: growth from 1,000 to 50,000 instances: renewals, a cold start, memory and bookkeeping."""
 
 from __future__ import annotations
 
@@ -22,8 +20,7 @@ from lab import Lab
 
 BAR = (
     "time and bytes an instance at 50,000 <= 1.3x those at 5,000;"
-    f" bookkeeping a syncer at 5,000 <= {bookkeeping.LIMIT:g}x that at 500; one syncer for 500 Services"
-    " costs at most 1.1x what 500 syncers cost"
+    f" bookkeeping a syncer at 5,000 <= {bookkeeping.LIMIT:g}x that at 500"
 )
 MEASURES = (*OPERATOR_PATHS, "eurekube_provider/doctor")
 SYNCERS = {Size.FULL: 500, Size.QUICK: 50}
@@ -31,13 +28,6 @@ SYNCERS = {Size.FULL: 500, Size.QUICK: 50}
 COUNTS = {Size.FULL: (1_000, 5_000, 10_000, 50_000), Size.QUICK: (1_000, 2_000)}
 ROUNDS = {Size.FULL: 3, Size.QUICK: 1}
 WATCHED_SECONDS = {Size.FULL: 40.0, Size.QUICK: 5.0}
-_JOINED = {Size.FULL: 500, Size.QUICK: 20}
-"""Number of Services, of :data:`_EACH` endpoints, that one syncer serves, or a syncer each."""
-_EACH = 10
-_CHANGES = {Size.FULL: 100, Size.QUICK: 10}
-_JOINED_LIMIT = 1.1
-_SETTLED_SECONDS = 3.0
-"""Seconds after a start in which statuses are written."""
 _COMPARED = {Size.FULL: (5_000, 50_000), Size.QUICK: (1_000, 2_000)}
 _LIMIT = 1.3
 
@@ -62,7 +52,6 @@ def run(size: Size) -> Result:
                 for name, figure in found.items():
                     if number:
                         runs[name].append({"instances": count, "an_instance": figure})
-        joined = _compare_joined(field, prober, size)
         peers.close()
     ours = {
         f"{name} at {count:,}": statistics.median(
@@ -76,28 +65,17 @@ def run(size: Size) -> Result:
         f"{name}, {large:,} to {small:,}": ours[f"{name} at {large:,}"] / ours[f"{name} at {small:,}"]
         for name in runs
     }
-    one, many = joined["one syncer"], joined["a syncer each"]
-    of_joined = {name: one[name] / many[name] for name in many}
     kept, growth = bookkeeping.growth(SYNCERS[size])
     return Result(
         id="P12",
         title="growth",
         unit="an instance",
         bar=BAR,
-        ours=ours
-        | {f"{name}, us a syncer": figure for name, figure in kept.items()}
-        | {
-            f"{name}, {which}": figure
-            for which, figures in joined.items()
-            for name, figure in figures.items()
-        },
+        ours=ours | {f"{name}, us a syncer": figure for name, figure in kept.items()},
         floor={},
         peers={},
-        ratios=ratios
-        | {f"{name}, a syncer at ten times as many": ratio for name, ratio in growth.items()}
-        | {f"{name}, one syncer to many": ratio for name, ratio in of_joined.items()},
+        ratios=ratios | {f"{name}, a syncer at ten times as many": ratio for name, ratio in growth.items()},
         held=all(ratio <= _LIMIT for ratio in ratios.values())
-        and all(ratio <= _JOINED_LIMIT for ratio in of_joined.values())
         and all(ratio <= bookkeeping.LIMIT for ratio in growth.values()),
         runs=runs,
     )
@@ -129,65 +107,3 @@ def _round(
     found[RENEW] = (time.perf_counter() - started) / count * 1e6
     prober.cancel(keys)
     return found
-
-
-def _compare_joined(field: Field, prober: Prober, size: Size) -> dict[str, dict[str, float]]:
-    """Measure Services that joined one syncer, and as many with a syncer each, in turns.
-
-    The first turn of each is not counted: in it the operator creates the syncers of the joined Services.
-
-    :returns: for both, medians of seconds until all is registered, of processor seconds for that and for
-        single changes, of a change's milliseconds, and of MiB.
-    """
-    numbers = range(_JOINED[size] * _EACH)
-    field.services(field.namespace("each"), numbers, syncers=True, each=_EACH)
-    field.services(field.namespace("joined"), numbers, syncers=False, each=_EACH)
-    field.syncer("joined", "all", selector={"services": "All"})
-    found: dict[str, list[dict[str, float]]] = {"a syncer each": [], "one syncer": []}
-    for turn in range(ROUNDS[size] + 1):
-        for which, namespace in zip(found, ("each", "joined"), strict=True):
-            measured = _turn_of_joined(field, prober, namespace, numbers, _CHANGES[size])
-            show(f"  {which}: {', '.join(f'{name} {figure:.2f}' for name, figure in measured.items())}")
-            if turn:
-                found[which].append(measured)
-    return {
-        which: {name: statistics.median(turn[name] for turn in turns) for name in turns[0]}
-        for which, turns in found.items()
-    }
-
-
-def _turn_of_joined(
-    field: Field, prober: Prober, namespace: str, numbers: range, changes: int
-) -> dict[str, float]:
-    """Measure a cold start with these Services, and changes of one endpoint each."""
-    keys = field.keys(namespace, numbers, each=_EACH)
-    with field.operator(WATCH_NAMESPACE=namespace) as operator:
-        completed = prober.wait_complete(keys)
-        found = {"start, s": completed - operator.started_at}
-        time.sleep(_SETTLED_SECONDS)
-        found["start, processor seconds"] = before = operator.cpu_seconds()
-        took = []
-        for number in range(changes):
-            place = number * _EACH % len(numbers)
-            took.append(_change(field, prober, namespace, place // _EACH, keys[place]))
-        found["changes, processor seconds"] = operator.cpu_seconds() - before
-        found["a change, ms"] = statistics.median(took) * 1000
-        found["memory, MiB"] = operator.memory_mib()
-        for number in range(changes):
-            field.patch_slice(namespace, f"app-{number % (len(numbers) // _EACH)}", [_readiness(ready=True)])
-    prober.cancel(keys)
-    return found
-
-
-def _readiness(*, ready: bool) -> dict[str, object]:
-    return {"op": "replace", "path": "/endpoints/0/conditions/ready", "value": ready}
-
-
-def _change(field: Field, prober: Prober, namespace: str, service: int, key: tuple[str, str]) -> float:
-    """Take the readiness of a Service's first endpoint; return the seconds until Eureka shows it as DOWN."""
-    started = time.perf_counter()
-    field.patch_slice(namespace, f"app-{service}", [_readiness(ready=False)])
-    while (prober.read(key) or {}).get("status") != "DOWN":
-        if time.perf_counter() - started > 30:
-            raise TimeoutError(f"{key} is not DOWN after 30 s")
-    return time.perf_counter() - started

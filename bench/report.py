@@ -53,6 +53,7 @@ TITLES = {
     "P15": "One of three Eureka servers is away, or a second Eureka hangs",
     "P16": "How long until callers know a new pod, and have forgotten one that ends",
     "P17": "One Eureka server, by its size: what a client fetches, and what it costs",
+    "P18": "500 Services that joined one syncer, against a syncer for each",
 }
 
 

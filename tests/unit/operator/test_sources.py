@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +30,6 @@ from eurekube_provider.operator.watches import (
     trim_node,
     trim_own,
     trim_pod,
-    trim_pod_on_host,
     trim_service,
     trim_slice,
 )
@@ -491,96 +493,15 @@ def test_what_terminates_is_looked_up_by_what_the_id_says(pod: str) -> None:
     assert seen == [True, False]
 
 
-class PodsOnHosts:
-    """Watched pods, in place of a watch that has brought some of them."""
-
-    def __init__(self, *known: tuple[str, str, str]) -> None:
-        self.known = {name: pod_on_host(*rest) for name, *rest in known}
-        self.failure = None
-
-    def reflector(self, _: str) -> PodsOnHosts:
-        """Return the watched pods of a namespace."""
-        return self
-
-    def get(self, _: str, name: str) -> Object | None:
-        """Return a pod by its name."""
-        return trim_pod_on_host(self.known[name]) if name in self.known else None
-
-    def users(self, _: str) -> set[tuple[str, str]]:
-        """Return the syncers that need a namespace's pods."""
-        return {("shop", "rating"), ("shop", "order")}
-
-
 def pod_on_host(address: str, host: str) -> Object:
     """Return a pod with the host port 30080, as the API sends it."""
     ports = [{"containerPort": 8080, "hostPort": 30080}]
     status = {"podIP": address, "hostIP": host}
     return {
-        "metadata": {"namespace": "shop", "name": "rating-0"},
+        "metadata": {"namespace": "shop", "name": "rating-0", "resourceVersion": "2"},
         "spec": {"containers": [{"ports": ports}]},
         "status": status,
     }
-
-
-@pytest.mark.parametrize(
-    ("watched", "answers", "expected"),
-    [
-        ([("rating-0", "10.0.0.1", "192.0.2.1")], [], ["192.0.2.1"]),
-        ([("rating-0", "10.0.0.9", "192.0.2.9")], [[pod_on_host("10.0.0.1", "192.0.2.1")]], ["192.0.2.1"]),
-        ([], [[pod_on_host("10.0.0.1", "192.0.2.1")]], ["192.0.2.1"]),
-        ([], [[pod_on_host("10.0.0.9", "192.0.2.9")]], []),
-        ([], [[]], []),
-        ([], [None], []),
-    ],
-    ids=["watched", "an older pod is watched", "not watched yet", "another pod", "gone", "no answer"],
-)
-def test_a_pod_that_the_watch_lacks_is_asked_for(
-    watched: list[tuple[str, str, str]],
-    answers: list[list[Object] | None],
-    expected: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The operator asks the API server once for a pod with a host port that its watch has not brought yet."""
-    operator, asked = RunningOperator(), list(answers)
-
-    def answer(*_: object) -> list[Object]:
-        found = asked.pop(0)
-        if found is None:
-            raise KubernetesError("no answer")
-        return found
-
-    monkeypatch.setattr("eurekube_provider.operator.sources.objects_named", answer)
-    monkeypatch.setattr(operator.sources, "_unread", lambda _: None)
-    monkeypatch.setattr(operator.sources, "_pods_on_hosts", PodsOnHosts(*watched))
-    operator.slice("rating", "10.0.0.1")
-    syncer = Syncer(
-        "shop", "rating", Mode.POD, Selector("shop", "rating"), "rating", advertise=Advertise.HOST_PORT
-    )
-    desired = operator.sources.desired(syncer)
-    assert [one.ip_address for one in desired.instances] == expected
-    assert desired.awaits_pods is not bool(expected)
-    assert asked == []
-
-
-def test_a_pod_concerns_the_syncers_whose_slices_list_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pod's host ports concern the syncers of the Services that list the pod, and no other ones of its
-    namespace.
-    """
-    operator = RunningOperator()
-    for name in ("rating", "order"):
-        operator.syncer(name)
-        operator.slice(name, "10.0.0.1")
-    operator.concerned.clear()
-    monkeypatch.setattr(operator.sources, "_pods_on_hosts", PodsOnHosts())
-    changed = operator.sources._host_ports_changed  # noqa: SLF001 - the watch calls it
-    pod = trim_pod_on_host(pod_on_host("10.0.0.1", "192.0.2.1"))
-    changed(None, pod)
-    assert operator.concerned == [("shop", "rating")]
-    changed(pod, pod)
-    changed(pod, None)
-    stranger = {**pod, "metadata": {"namespace": "shop", "name": "job-1"}}
-    changed(None, stranger)
-    assert operator.concerned == [("shop", "rating")]
 
 
 WHOLE, METADATA = "whole", "metadata"
@@ -625,7 +546,10 @@ class PodAnswer:
 
     def stream(self, *_: object, **__: object) -> Iterator[bytes]:
         """Yield bookmarks, after each of which a reflector ends if it was stopped."""
+        events = getattr(self.server, "events", [])
         while not self.server.ended.wait(0.01):
+            while events and self.place is not None:
+                yield events.pop(0)
             yield b'{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "1"}}}\n'
 
     def close(self) -> None:
@@ -673,3 +597,128 @@ def test_whole_pods_are_read_only_where_they_are_needed(
     finally:
         sources.stop()
         api.ended.set()
+
+
+class PodsOfHosts(PodRequests):
+    """The connections to an API server that lists and watches pods with host ports.
+
+    :ivar listed: the pods in the list; ``single`` those that a read by name finds, None for no answer.
+    :ivar events: watch events that are still to come.
+    :ivar reads: the number of reads by name.
+    """
+
+    def __init__(self, listed: Sequence[Object] = (), single: Sequence[Object] | None = ()) -> None:
+        super().__init__()
+        self.listed, self.single = listed, single
+        self.events: list[bytes] = []
+        self.reads = 0
+
+    def request(
+        self, _method: str, url: str, *, headers: dict[str, str], preload_content: bool, **more: object
+    ) -> PodAnswer:
+        """Answer as another server does, with the pods."""
+        answer = super().request(_method, url, headers=headers, preload_content=preload_content, **more)
+        if answer.place is not None and preload_content:
+            found: Sequence[Object] | None = self.listed
+            if "fieldSelector" in url:
+                self.reads += 1
+                found = self.single
+            if found is None:
+                answer.status, answer.data = 500, b"{}"
+            else:
+                listing = {"metadata": {"resourceVersion": "1"}, "items": list(found)}
+                answer.data = json.dumps(listing).encode()
+        return answer
+
+
+@contextmanager
+def on_hosts(api: PodsOfHosts, concerned: Callable[[tuple[str, str]], None]) -> Iterator[Sources]:
+    """Watch a syncer for each of two Services that registers host ports, and a pod of the first Service."""
+    pool: Any = api
+    api_client = client.ApiClient(client.Configuration(host="http://127.0.0.1:1"))
+    api_client.rest_client.pool_manager = pool
+    sources = Sources(KubeAccess(api_client), CLUSTER, (), concerned)
+    sources.start()
+    try:
+        wait_until(lambda: sources.is_synced, "the first lists", 20)
+        for number, name in enumerate(("rating", "order"), 1):
+            for group, item in (
+                (sources.syncers, syncer(name, app=name, namespace="shop")),
+                (sources.services, service(name, namespace="shop")),
+                (sources.slices, slice_of_pod(name, f"10.0.0.{number}")),
+            ):
+                (reflector,) = group.reflectors
+                more = {"spec": {**item["spec"], "advertise": "HostPort"}} if group is sources.syncers else {}
+                reflector.take("ADDED", {**item, **more})
+        wait_until(lambda: sources.is_synced, "the list of pods", 20)
+        yield sources
+    finally:
+        sources.stop()
+        api.ended.set()
+
+
+def slice_of_pod(service_name: str, address: str) -> Object:
+    """Return the EndpointSlice of a Service's one pod."""
+    target = {"kind": "Pod", "name": f"{service_name}-0"}
+    return {
+        "metadata": {
+            "namespace": "shop",
+            "name": service_name,
+            "labels": {"kubernetes.io/service-name": service_name},
+        },
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}, "targetRef": target}],
+    }
+
+
+def is_quiet(concerned: list[tuple[str, str]]) -> bool:
+    """Return whether nothing is added to a list for a moment."""
+    before = len(concerned)
+    time.sleep(0.2)
+    return len(concerned) == before
+
+
+OURS = pod_on_host("10.0.0.1", "192.0.2.1")
+BEFORE = pod_on_host("10.0.0.9", "192.0.2.9")
+
+
+@pytest.mark.parametrize(
+    ("listed", "single", "expected", "reads"),
+    [
+        ([OURS], [], ["192.0.2.1"], 0),
+        ([BEFORE], [OURS], ["192.0.2.1"], 1),
+        ([], [OURS], ["192.0.2.1"], 1),
+        ([], [BEFORE], [], 1),
+        ([], [], [], 1),
+        ([], None, [], 1),
+    ],
+    ids=["watched", "an older pod is watched", "not watched yet", "another pod", "gone", "no answer"],
+)
+def test_a_pod_that_the_watch_lacks_is_asked_for(
+    listed: list[Object], single: list[Object] | None, expected: list[str], reads: int
+) -> None:
+    """The operator asks the API server once for a pod with a host port that its watch has not brought yet."""
+    with on_hosts(api := PodsOfHosts(listed, single), lambda _: None) as sources:
+        asking = sources.asked(sources.syncers.get("team", "rating"))
+        assert asking is not None
+        desired = sources.desired(asking)
+    assert [one.ip_address for one in desired.instances] == expected
+    assert desired.awaits_pods is not bool(expected)
+    assert api.reads == reads
+
+
+def test_a_pod_concerns_the_syncers_whose_slices_list_it() -> None:
+    """A pod's host ports concern the syncers of the Services that list the pod, and no other ones of its
+    namespace; a pod that no Service lists concerns none.
+    """
+    concerned: list[tuple[str, str]] = []
+    with on_hosts(api := PodsOfHosts(), concerned.append):
+        wait_until(lambda: is_quiet(concerned), "the first lists to be told", 20)
+        concerned.clear()
+        job = {**BEFORE, "metadata": {**BEFORE["metadata"], "name": "job-1"}}
+        unchanged = {**OURS, "metadata": {**OURS["metadata"], "labels": {"a": "b"}}}
+        for kind, pod in (("ADDED", job), ("ADDED", OURS), ("MODIFIED", unchanged), ("DELETED", OURS)):
+            api.events.append(json.dumps({"type": kind, "object": pod}).encode() + b"\n")
+        wait_until(lambda: bool(concerned) and not api.events, "the events", 20)
+    assert concerned == [("team", "rating")]
