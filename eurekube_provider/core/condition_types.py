@@ -96,7 +96,8 @@ class ConditionType(StatusCondition):
 
     ENDPOINTS_LEFT_OUT = "EndpointsLeftOut"
     """Some endpoints of the Service cannot be registered, and the message says why: they lack the port
-    that callers use, or have a host name instead of an address. The other endpoints are registered.
+    that callers use, or its host port, or have a host name instead of an address. The other endpoints are
+    registered.
     """
 
     METADATA_LEFT_OUT = "MetadataLeftOut"
@@ -219,8 +220,8 @@ class Reason(StrEnum):
     """Any other error; the log tells more."""
 
     NOT_ALLOWED = "NotAllowed"
-    """The operator's settings do not allow the syncer its namespace or its application; nothing is
-    changed.
+    """The operator's settings do not allow the syncer its namespace, its application or its address; nothing
+    is changed.
     """
 
     UNKNOWN_EUREKA = "UnknownEureka"

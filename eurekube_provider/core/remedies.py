@@ -37,7 +37,7 @@ REMEDIES: Mapping[str, str] = {
     ),
     ConditionType.AMBIGUOUS_PORT: "set spec.port to the name or the number of one of the ports",
     ConditionType.NO_PORT: "set spec.port to a port of the Service",
-    ConditionType.NO_ADDRESS: "set spec.advertise to a kind of address that the Service has",
+    ConditionType.NO_ADDRESS: "do what the message says, or set spec.advertise to an address that it has",
     ConditionType.LEASE_TOO_SHORT: "raise spec.lease.durationSeconds to 90, which is Eureka's default",
     ConditionType.DRAIN_TOO_SHORT: (
         "run `eurekube doctor`, which says what to change and where; with --fix it prints the patch"
