@@ -243,13 +243,13 @@ def _together(parts: Sequence[Desired]) -> Desired:
     """
     instances: dict[str, Instance] = {}
     terminating = frozenset[str]().union(*(part.terminating for part in parts))
-    known = {endpoint_of(one.instance_id) for one in instances.values()}
-    kept = {place: pod for part in parts for place, pod in part.kept_pods.items() if place not in known}
     for part in parts:
         for instance in part.instances:
             other = instances.get(instance.instance_id)
             if other is None or other.status is not Status.UP:
                 instances[instance.instance_id] = instance
+    known = set(map(endpoint_of, instances))
+    kept = {place: pod for part in parts for place, pod in part.kept_pods.items() if place not in known}
     return Desired(
         tuple(one for one in instances.values() if one.instance_id not in terminating),
         tuple(dict.fromkeys(problem for part in parts for problem in part.problems)),
@@ -351,7 +351,9 @@ def standing(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
         if status is not None:
             found.append(replace(one, status=status))
         elif (pod := desired.kept_pods.get((place, namespace))) and one.key not in desired.keys:
-            found += filter(None, [pod.kept(one)])
+            kept = pod.kept(one)
+            if kept is not None:
+                found.append(kept)
     return found
 
 

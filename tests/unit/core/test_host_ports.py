@@ -213,6 +213,26 @@ def test_a_pod_that_is_known_elsewhere_keeps_nothing() -> None:
     assert (standing(desired, [held]), desired.awaits_pods) == ([], False)
 
 
+def test_a_pod_that_another_service_knows_keeps_nothing() -> None:
+    """Of two Services over the same pods, one lists a pod at an address that the pod has not: the other one's
+    instance alone counts, also after the pod's host port changed.
+    """
+    (held,) = mapped([one()], {"a": pod()}).instances
+    listed = endpoint_slice(endpoint("10.0.0.1", "a", ready=True), of="plain")
+    beside = endpoint_slice(endpoint("10.9.0.1", "a", ready=True), name="headless-x", of="headless")
+    known = {"a": pod("10.0.0.1", {"containerPort": 8080, "hostPort": 30081})}
+    spec: Object = {"selector": {"app": "rating"}, "ports": [HTTP]}
+    desired = desired_instances(
+        syncer(advertise=Advertise.HOST_PORT),
+        [service("plain", **spec), service("headless", **spec)],
+        [listed, beside],
+        CLUSTER,
+        find_pod=lambda name, address: known[name].at(address),
+    )
+    assert [each.port.number for each in desired.instances] == [30081]
+    assert (standing(desired, [held]), desired.awaits_pods) == ([], False)
+
+
 @pytest.mark.parametrize(("ready", "status"), [(True, Status.UP), (False, Status.DOWN)])
 def test_a_pod_without_a_host_port_keeps_the_instance_at_its_own_address(ready: bool, status: Status) -> None:
     """After a syncer changed to host ports, pods that have none yet stay registered at their own address,

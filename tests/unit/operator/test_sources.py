@@ -722,3 +722,58 @@ def test_a_pod_concerns_the_syncers_whose_slices_list_it() -> None:
             api.events.append(json.dumps({"type": kind, "object": pod}).encode() + b"\n")
         wait_until(lambda: bool(concerned) and not api.events, "the events", 20)
     assert concerned == [("team", "rating")]
+
+
+class FailingRoutes(PodRequests):
+    """The connections to an API server that, once told to, fails to list and watch Ingresses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = False
+
+    def request(
+        self, _method: str, url: str, *, headers: dict[str, str], preload_content: bool, **more: object
+    ) -> PodAnswer:
+        """Answer as another server does, with an error for Ingresses."""
+        answer = super().request(_method, url, headers=headers, preload_content=preload_content, **more)
+        if urlsplit(url).path.endswith("/ingresses"):
+            answer.stream = self.watch_routes  # type: ignore[method-assign]
+            if self.fails:
+                answer.status, answer.data = 500, b"{}"
+        return answer
+
+    def watch_routes(self, *_: object, **__: object) -> Iterator[bytes]:
+        """Yield bookmarks until the server fails."""
+        while not (self.fails or self.ended.wait(0.01)):
+            yield b'{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "1"}}}\n'
+
+
+def test_a_list_of_routes_that_fails_keeps_no_replica_from_leading() -> None:
+    """A replica may lead while the list of Ingresses fails; the syncers that need it take no old copy."""
+    api = FailingRoutes()
+    pool: Any = api
+    api_client = client.ApiClient(client.Configuration(host="http://127.0.0.1:1"))
+    api_client.rest_client.pool_manager = pool
+    allowed = (Advertise.INGRESS,)
+    sources = Sources(KubeAccess(api_client), CLUSTER, (), lambda _: None, advertise_from=allowed)
+    sources.start()
+    try:
+        wait_until(lambda: sources.is_synced, "the first lists", 20)
+        (syncers,) = sources.syncers.reflectors
+        item = syncer(namespace="shop")
+        spec = {**item["spec"], "mode": "service", "advertise": "Ingress"}
+        syncers.take("ADDED", {**item, "spec": spec})
+        (services,) = sources.services.reflectors
+        services.take("ADDED", service("rating", namespace="shop"))
+        wait_until(lambda: sources.is_synced, "the list of Ingresses", 20)
+        asking = sources.asked(sources.syncers.get("team", "rating"))
+        assert asking is not None
+        wait_until(lambda: not sources.desired(asking).is_unread, "the Ingresses", 20)
+        api.fails = True
+        wait_until(lambda: "ingresses" in sources.failures, "the failure", 20)
+        sources.retry_now()
+        wait_until(lambda: sources.is_current, "the right to lead", 20)
+        assert sources.desired(asking).is_unread
+    finally:
+        sources.stop()
+        api.ended.set()
