@@ -78,13 +78,13 @@ def _by_gateway(
     if problem is not None:
         yield Way("", via, problem=problem, may_pass=True)
         return
+    beside = _at_same_address(gateway, routes)
     listeners = [one for one in _listeners(gateway) if _may_attach(route, parent, gateway, one)]
     hosts = {(host, one["name"]): one for one in listeners for host in _hosts(route, one)}
     for (host, name), listener in hosts.items():
         if not host or host.startswith("*"):
             continue
         is_secure = listener.get("protocol") == "HTTPS"
-        beside = _at_same_address(gateway, routes)
         problem = (
             host_problem(host, domain, via)
             or _unfit_listener(gateway, listener)

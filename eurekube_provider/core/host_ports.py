@@ -20,10 +20,8 @@ UNREAD = "unread"
 addresses than their endpoints.
 """
 
-_ANY_ADDRESS = {"": "", "0.0.0.0": "IPv4", "::": "IPv6"}  # noqa: S104 - as pods name them
-"""The values of a port's ``hostIP`` with which the node accepts calls at each of its addresses, or at those
-of one family.
-"""
+_ANY_ADDRESS = {"0.0.0.0": "IPv4", "::": "IPv6"}  # noqa: S104 - as pods name them
+"""The values of a port's ``hostIP`` with which the node accepts calls at its addresses of a family."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +96,7 @@ def at_host_ports(slices: Iterable[Object], find_pod: FindPodOnHost) -> list[dic
     found: list[dict[str, Any]] = []
     for one in slices:
         family = one.get("addressType", "IPv4")
+        numbers = [int(port.get("port") or 0) for port in one.get("ports") or ()]
         groups: dict[tuple[int, ...] | None, list[Object]] = {}
         for endpoint in one.get("endpoints") or ():
             address = str(endpoint["addresses"][0])
@@ -105,7 +104,6 @@ def at_host_ports(slices: Iterable[Object], find_pod: FindPodOnHost) -> list[dic
             if name and pod is None:
                 groups.setdefault(None, []).append(endpoint)
                 continue
-            numbers = [int(port.get("port") or 0) for port in one.get("ports") or ()]
             host, at_node = _place(pod, address, numbers, family)
             groups.setdefault(at_node, []).append({**endpoint, "addresses": [host]})
         for number, (at_host, endpoints) in enumerate(groups.items()):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 
+from eurekube_provider.core.address_policy import parsed_address
 from eurekube_provider.core.addresses import Address
 from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.model import shared_port
@@ -136,9 +136,8 @@ def first_address(addresses: Iterable[object]) -> str:
 
 
 def _is_of_each_machine(text: str) -> bool:
-    try:
-        address = ip_address(text)
-    except ValueError:
+    address = parsed_address(text)
+    if address is None:
         return text.lower() == "localhost"
     return address.is_loopback or address.is_unspecified or address.is_link_local
 
@@ -150,7 +149,7 @@ def host_problem(host: str, domain: str, via: str) -> Problem | None:
     """
     name = host.lower().rstrip(".")
     why = ""
-    if _is_ip_address(name) or ambiguity(name):
+    if parsed_address(name) is not None or ambiguity(name):
         why = "an IP address"
     elif any(f".{name}".endswith(f".{one}") for one in ("svc", "localhost", domain.lower())):
         why = "a name of the cluster itself, or of each machine"
@@ -161,11 +160,3 @@ def host_problem(host: str, domain: str, via: str) -> Problem | None:
     return no_address(
         f"{via} has the host {host}, which is {why}", "give it a host name that all callers resolve alike"
     )
-
-
-def _is_ip_address(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True

@@ -144,7 +144,7 @@ class Sources:
         self._nodes = OnDemandWatches(nodes, self._needs_nodes)
         self._pods = OnDemandWatches(pods, concerned)
         self._pods_on_hosts = OnDemandWatches(pods_on_hosts, concerned)
-        self._routes = RouteWatches(access, namespaces, advertise_from, concerned, self._concerned_later)
+        self._routes = RouteWatches(access, namespaces, advertise_from, concerned, enqueue_later)
         self.gated_pods = GatedPods(access, gate_namespaces, self._gate_changed, self._is_node_ready)
         self._groups = {"syncers": self.syncers, "services": self.services, "slices": self.slices}
         if gate_namespaces:  # else what waits for callers would be taken for not ready
@@ -552,9 +552,6 @@ class Sources:
         names = {(item["metadata"]["namespace"], service_of(item) or "") for item in (old, new) if item}
         # A Service that is not there yet tells when it comes.
         self._tell(*(service for name in names if (service := self._index.service(*name))))
-
-    def _concerned_later(self, key: SyncerKey, longest_seconds: float) -> None:
-        self.enqueue_later(key, longest_seconds)  # which is set after construction
 
     def _node_changed(self, _old: Object | None, _new: Object | None) -> None:
         for key in self._nodes.users(None):

@@ -330,6 +330,12 @@ DEAD = edit("pods that registered themselves are gone")
 _DELETED, _LET_GO = r"DELETE eurekasyncers shop/all\.", r"PATCH eurekasyncers shop/all\.\w+ \[\]"
 OUT, UP = ("OUT_OF_SERVICE", "UNKNOWN"), ("UP", "UNKNOWN")
 
+LEFT_OR_BACK: tuple[tuple[str, Callable[..., None], dict[str, tuple[str, int]]], ...] = (
+    ("", _nothing, {"all": ("served", 0)}),
+    (", and it joins again", _rejoin, {"all": ("served", 0), "all.rating": ("served", 3)}),
+)
+"""Ends of a Service's leave: the words for it, the change meanwhile, and the syncers that are left."""
+
 PAIRS = (
     Pair(
         "of a renamed cluster one instance is taken over, and not the next",
@@ -480,10 +486,7 @@ PAIRS = (
             end,
             meanwhile,
         )
-        for then, meanwhile, end in (
-            ("", _nothing, {"all": ("served", 0)}),
-            (", and it joins again", _rejoin, {"all": ("served", 0), "all.rating": ("served", 3)}),
-        )
+        for then, meanwhile, end in LEFT_OR_BACK
     ),
     *(
         Pair(
@@ -496,10 +499,7 @@ PAIRS = (
             end,
             meanwhile,
         )
-        for then, meanwhile, end in (
-            ("", _nothing, {"all": ("served", 0)}),
-            (", and it joins again", _rejoin, {"all": ("served", 0), "all.rating": ("served", 3)}),
-        )
+        for then, meanwhile, end in LEFT_OR_BACK
     ),
     Pair(
         "a Service's syncer has lost its instances, and has its finalizer",

@@ -74,7 +74,7 @@ class Explains(StrEnum):
 
 
 _OF_INSTANCES = (Explains.LOSS, Explains.STAY, Explains.UNREADY)
-"""What the faults of operators and clusters explain. A gate must never open because of these."""
+"""Kinds of judgement that faults of operators and clusters concern: no such fault excuses an open gate."""
 
 
 @dataclass(frozen=True, slots=True)

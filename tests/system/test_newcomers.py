@@ -295,11 +295,6 @@ def run_and_destroy(one: Newcomer, cluster: Cluster, eureka: Peers, venv: str, p
         assert not left.keys() & {"192.0.2.10", *ready}
 
 
-needs_chart = pytest.mark.skipif(
-    not (ROOT / "charts" / "eurekube" / "Chart.yaml").is_file(), reason="this tree has no chart"
-)
-
-
 @contextmanager
 def installed_by_helm(one: Newcomer, chart: Path, values: str = "") -> Iterator[str]:
     """Follow docs/start/helm.md until the operator is installed, and run its container as a process.
@@ -325,7 +320,6 @@ def installed_by_helm(one: Newcomer, chart: Path, values: str = "") -> Iterator[
         one.types("helm uninstall eurekube --namespace eurekube-system --no-hooks --wait")
 
 
-@needs_chart
 def test_a_newcomer_with_helm(
     lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, chart: Path, tmp_path: Path
 ) -> None:
@@ -343,7 +337,6 @@ def test_a_newcomer_with_helm(
         assert not addresses(eureka, "rating").keys() & ready.keys()
 
 
-@needs_chart
 def test_a_newcomer_lets_services_join(
     lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, chart: Path, tmp_path: Path
 ) -> None:
@@ -406,7 +399,6 @@ def test_a_newcomer_lets_services_join(
         assert not addresses(eureka, "rating").keys() & ready.keys()
 
 
-@needs_chart
 def test_a_newcomer_lets_roll_outs_wait(
     lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, chart: Path, tmp_path: Path
 ) -> None:
@@ -461,7 +453,6 @@ def test_a_newcomer_lets_roll_outs_wait(
         assert "no readiness gate needs the operator" in one.types(guard)
 
 
-@needs_chart
 def test_a_newcomer_shows_tools_the_management_port(
     lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, chart: Path, tmp_path: Path
 ) -> None:

@@ -595,7 +595,7 @@ def test_the_instance_of_an_ingress() -> None:
 )
 @pytest.mark.parametrize("not_ready", NotReady)
 def test_the_address_is_lost(read: Routes | None, reason: str, not_ready: NotReady) -> None:
-    """What is registered stays at its address, with the status of the endpoints, also with
+    """The registered instance stays at its address, with the status of the endpoints, also with
     ``notReady: Remove``; no other kind of address takes its place.
     """
     (before,) = mapped(Routes([ingress(path())]), READY).instances
